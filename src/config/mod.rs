@@ -1,0 +1,4 @@
+//! `projector.yaml`: load, substitute, validate.
+
+pub mod settings;
+pub mod yaml;

@@ -1,0 +1,15 @@
+//! VALIDATE, JUDGE, FOLD: pure functions from mapped changes to few row changes.
+//!
+//! - [`change`]: what a change is once its values fit their columns.
+//! - [`validate`]: values against columns; a record gives all of its changes or, as a fault, none.
+//! - [`judge`]: the sequence of an aggregate; passes everything through while no source declares one.
+//! - [`rows`]: many changes of one row become an ordered list of few; applied in rounds.
+
+pub mod change;
+pub mod judge;
+pub mod rows;
+pub mod validate;
+
+pub use change::{Absent, Assign, Assignments, Change, Key, Present};
+pub use rows::{Folded, FoldedRow, FoldedTable};
+pub use validate::RowChange;

@@ -1,0 +1,1 @@
+//! A source that is one Kafka consumer client.

@@ -1,0 +1,1 @@
+//! A source made from lists, for tests of the pipeline without a broker.
