@@ -1,1 +1,3 @@
+//! The `projector` program: parse, load, run the verb, exit code.
+
 fn main() {}
