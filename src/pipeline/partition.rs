@@ -67,6 +67,8 @@ pub struct Flow {
     pub quarantine: QuarantineChange,
     /// The next record that cannot be used passes as a dead letter whatever `on_error` says.
     pub let_pass: bool,
+    /// The end of the quarantine waits for the record that caused it, so that both go into one transaction.
+    pub waits_for_record: bool,
 }
 
 /// A part that waits for a fault outside to pass.
@@ -110,6 +112,7 @@ impl Flow {
             waiting: None,
             quarantine: QuarantineChange::Keep,
             let_pass: false,
+            waits_for_record: false,
         }
     }
 
@@ -120,7 +123,12 @@ impl Flow {
         }
         match &self.retry {
             Some(retry) => retry.at <= now,
-            None => self.open.end() > self.fence.position || self.quarantine != QuarantineChange::Keep,
+            None if self.open.end() > self.fence.position => true,
+            None => match self.quarantine {
+                QuarantineChange::Keep => false,
+                QuarantineChange::Enter(_) => true,
+                QuarantineChange::End => !self.waits_for_record,
+            },
         }
     }
 

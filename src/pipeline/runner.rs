@@ -450,7 +450,10 @@ impl Runner {
                     {
                         match &mut flow.waiting {
                             Some(waiting) => waiting.end = Some(end),
-                            None => flow.open.extend_to(end),
+                            None => {
+                                flow.open.extend_to(end);
+                                flow.waits_for_record = false;
+                            }
                         }
                     }
                 }
