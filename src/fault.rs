@@ -168,7 +168,7 @@ pub struct RecordFault {
 impl RecordFault {
     /// A fault of `stage` with a `detail` that quotes no value.
     pub fn new(stage: Stage, reason: Reason, detail: impl Into<String>) -> Self {
-        Self { stage, reason, detail: detail.into(), column: None, constraint: None, sqlstate: None }
+        Self { stage, reason, detail: printable(detail.into()), column: None, constraint: None, sqlstate: None }
     }
 
     /// Names the column, as `table.column`.
@@ -176,5 +176,27 @@ impl RecordFault {
     pub fn in_column(mut self, table: &str, column: &str) -> Self {
         self.column = Some(format!("{table}.{column}"));
         self
+    }
+}
+
+/// Text that every store takes and no log is flooded by: no NUL, at most [`MAX_DETAIL`] characters.
+fn printable(detail: String) -> String {
+    if detail.len() <= MAX_DETAIL && !detail.contains('\0') {
+        return detail;
+    }
+    detail.chars().take(MAX_DETAIL).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect()
+}
+
+/// The longest detail, in characters.
+const MAX_DETAIL: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detail_is_short_and_has_no_nul() {
+        let fault = RecordFault::new(Stage::Map, Reason::UnknownEvent, format!("a\0b{}", "x".repeat(5000)));
+        assert!(fault.detail.starts_with("a\u{fffd}b") && fault.detail.chars().count() == MAX_DETAIL);
     }
 }

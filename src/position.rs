@@ -21,6 +21,12 @@ impl RecordOffset {
         self.0
     }
 
+    /// The position at which this record is the next one to read.
+    #[must_use]
+    pub const fn position(self) -> NextOffset {
+        NextOffset(self.0)
+    }
+
     /// The position after this record.
     #[must_use]
     pub const fn next(self) -> NextOffset {

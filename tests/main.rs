@@ -1,3 +1,6 @@
 //! Every test that needs more than one module, in one binary.
 
 mod layers;
+mod run_postgres;
+mod shop;
+mod support;

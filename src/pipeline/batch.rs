@@ -147,12 +147,13 @@ impl Batch {
 
     /// Adds the next record of the partition.
     pub fn push(&mut self, record: Record, changes: Vec<RowChange>) {
-        let bytes = record.size() + changes.iter().map(|change| change.change.size()).sum::<usize>();
-        self.end = record.coordinates.offset.next();
-        self.bytes += bytes;
+        // Changes count twice: as the record's own, and folded.
+        let bytes = record.size() + 2 * changes.iter().map(|change| change.change.size()).sum::<usize>();
         for change in &changes {
             self.folded.push(change.clone());
         }
+        self.end = record.coordinates.offset.next();
+        self.bytes += bytes;
         self.records.push(Kept { record, changes, dead_letter: None, bytes });
     }
 
@@ -194,10 +195,16 @@ impl Batch {
         self.bytes
     }
 
-    /// The time of the oldest record, milliseconds since 1970-01-01 UTC.
+    /// The time of the oldest of some of its records, milliseconds since 1970-01-01 UTC.
     #[must_use]
-    pub fn oldest_timestamp(&self) -> Option<i64> {
-        self.records.iter().filter_map(|kept| kept.record.timestamp.millis()).min()
+    pub fn oldest_timestamp(&self, run: Range<usize>) -> Option<i64> {
+        self.records[run].iter().filter_map(|kept| kept.record.timestamp.millis()).min()
+    }
+
+    /// The time of its oldest record, milliseconds since 1970-01-01 UTC.
+    #[must_use]
+    pub fn oldest(&self) -> Option<i64> {
+        self.oldest_timestamp(0..self.records.len())
     }
 
     /// The folded changes of the whole batch.
@@ -241,6 +248,12 @@ impl Batch {
     #[must_use]
     pub fn record(&self, index: usize) -> &Record {
         &self.records[index].record
+    }
+
+    /// Whether the record at `index` is a dead letter.
+    #[must_use]
+    pub fn is_buried(&self, index: usize) -> bool {
+        self.records[index].dead_letter.is_some()
     }
 
     /// Makes the record at `index` a dead letter: none of its changes is applied.

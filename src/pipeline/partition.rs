@@ -1,7 +1,7 @@
 //! The state of one partition in its runner: one enum, so that no two states can hold at once.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::batch::Batch;
 use super::retry::Backoff;
@@ -34,6 +34,10 @@ pub enum State {
         fence: Fence,
         /// Its boundary.
         boundary: NextOffset,
+        /// The topic's id that the position belongs to, where it is known.
+        topic_id: Option<String>,
+        /// The time of the oldest record that waits, where it is known: milliseconds since 1970-01-01 UTC.
+        oldest: Option<i64>,
         /// Why.
         why: Quarantine,
     },
@@ -51,10 +55,18 @@ pub struct Flow {
     pub open: Batch,
     /// Whether a transaction is in flight.
     pub in_flight: bool,
+    /// Since when.
+    pub in_flight_since: Option<Instant>,
     /// Bytes that are in flight, for the budget.
     pub bytes_in_flight: usize,
     /// The time of the oldest record in flight.
     pub oldest_in_flight: Option<i64>,
+    /// The time of the oldest record of the last batch that was applied: what is behind it is not older.
+    pub last_applied: Option<i64>,
+    /// The time of the record that the partition is about to be quarantined for.
+    pub culprit: Option<i64>,
+    /// The topic's id that the position belongs to, where it is known.
+    pub topic_id: Option<String>,
     /// What a failed transaction has left, and when it is tried again.
     pub retry: Option<Retry>,
     /// Delays of retries, kept until a transaction succeeds.
@@ -65,8 +77,10 @@ pub struct Flow {
     pub waiting: Option<Waiting>,
     /// What the next transaction does to the quarantine.
     pub quarantine: QuarantineChange,
-    /// The next record that cannot be used passes as a dead letter whatever `on_error` says.
-    pub let_pass: bool,
+    /// The record at this position passes as a dead letter, whatever `on_error` says, if it cannot be used.
+    pub may_pass: Option<NextOffset>,
+    /// Nothing more is taken, because what is held has to go first; the source has paused the partition.
+    pub is_held: bool,
     /// The end of the quarantine waits for the record that caused it, so that both go into one transaction.
     pub waits_for_record: bool,
 }
@@ -104,14 +118,19 @@ impl Flow {
             stream,
             open,
             in_flight: false,
+            in_flight_since: None,
             bytes_in_flight: 0,
             oldest_in_flight: None,
+            last_applied: None,
+            culprit: None,
+            topic_id: row.topic_id.clone(),
             retry: None,
             backoff: None,
             most,
             waiting: None,
             quarantine: QuarantineChange::Keep,
-            let_pass: false,
+            may_pass: None,
+            is_held: false,
             waits_for_record: false,
         }
     }
@@ -134,7 +153,12 @@ impl Flow {
 
     /// Whether more records may be added to the open batch.
     pub fn accepts(&self) -> bool {
-        !matches!(self.quarantine, QuarantineChange::Enter(_))
+        !self.is_held && !matches!(self.quarantine, QuarantineChange::Enter(_))
+    }
+
+    /// Whether what is held waits for something outside.
+    pub const fn is_waiting(&self) -> bool {
+        self.waiting.is_some() || self.retry.is_some()
     }
 
     /// Bytes that this partition holds, for the budget.
@@ -147,14 +171,20 @@ impl Flow {
 
     /// Why the partition is blocked, if it is.
     pub fn blocked(&self) -> Option<String> {
+        const SLOW: Duration = Duration::from_secs(10);
         let schema = || self.waiting.as_ref().and_then(|waiting| waiting.why.clone());
-        self.retry.as_ref().map(|retry| retry.why.clone()).or_else(schema)
+        let slow = || {
+            let is_slow = self.in_flight_since.is_some_and(|since| since.elapsed() > SLOW);
+            is_slow.then(|| "the read store has not answered for more than 10 s".to_owned())
+        };
+        self.retry.as_ref().map(|retry| retry.why.clone()).or_else(schema).or_else(slow)
     }
 
     /// The time of the oldest record that is read and not applied, milliseconds since 1970-01-01 UTC.
     pub fn oldest_pending(&self) -> Option<i64> {
         let waiting = self.waiting.as_ref().and_then(|w| w.records.iter().filter_map(|r| r.timestamp.millis()).min());
-        let retry = self.retry.as_ref().and_then(|retry| retry.part.batch.oldest_timestamp());
-        [self.oldest_in_flight, retry, self.open.oldest_timestamp(), waiting].into_iter().flatten().min()
+        let retry = self.retry.as_ref().and_then(|retry| retry.part.batch.oldest());
+        let held = [self.oldest_in_flight, retry, self.open.oldest(), waiting, self.culprit];
+        held.into_iter().flatten().min().or(self.last_applied)
     }
 }

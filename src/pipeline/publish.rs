@@ -14,14 +14,20 @@ use tokio_util::sync::CancellationToken;
 use super::VersionParts;
 use crate::dead_letter::DeadLetter;
 use crate::dead_letter::publisher::PublishError;
-use crate::store::{DeadLetterKey, SharedStore, StoreError};
+use crate::record::TopicPartition;
+use crate::store::{DeadLetterKey, SharedStore, StoreError, VersionState};
 
 const PAGE: u32 = 100;
 const RETRY: Duration = Duration::from_secs(5);
+/// A promotion by command wakes nobody.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Where dead letters are sent.
 #[async_trait]
 pub trait DeadLetterTopic: Send + Sync + 'static {
+    /// The topic's name.
+    fn name(&self) -> &str;
+
     /// Sends one dead letter and waits for the acknowledgement of all replicas.
     async fn publish(&self, letter: &DeadLetter) -> Result<(), PublishError>;
 }
@@ -39,7 +45,7 @@ pub async fn run(
             biased;
             () = stop.cancelled() => return,
             () = parts.publish_wanted() => {}
-            () = tokio::time::sleep(RETRY), if is_retry => {}
+            () = tokio::time::sleep(if is_retry { RETRY } else { LOOK_AGAIN }) => {}
         }
         is_retry = match pages(&store, &parts, topic.as_ref(), &stop).await {
             Ok(()) => false,
@@ -59,41 +65,57 @@ enum PagesError {
     Publish(#[from] PublishError),
 }
 
-/// Publishes page after page until none is left.
+/// Publishes what waits, of the partitions that this member owns. Only the live version publishes, or the only one while
+/// none is live: a version that is built beside it would send everything again. A dead letter that cannot be sent stops its
+/// own partition's page, and no other's.
 async fn pages(
     store: &SharedStore,
     parts: &VersionParts,
     topic: &dyn DeadLetterTopic,
     stop: &CancellationToken,
 ) -> Result<(), PagesError> {
-    let rows = store.status(Some(&parts.version.projection)).await?;
-    for row in rows.into_iter().filter(|row| row.version == parts.version && row.open_dead_letters > 0) {
-        loop {
-            let page = store.unpublished(&parts.version, &row.partition, PAGE).await?;
-            let mut sent: Vec<DeadLetterKey> = Vec::with_capacity(page.len());
-            let mut failure = None;
-            for stored in &page {
-                if stop.is_cancelled() {
+    let versions = store.versions().await?;
+    let of_ours = versions.iter().filter(|row| row.key.projection == parts.version.projection);
+    if of_ours.into_iter().any(|row| row.key != parts.version && row.state == VersionState::Live) {
+        return Ok(());
+    }
+    let mut failure = Ok(());
+    for partition in parts.owned_partitions() {
+        while !stop.is_cancelled() {
+            match page(store, parts, &partition, topic).await {
+                Ok(sent) if sent < PAGE as usize => break,
+                Ok(_) => {}
+                Err(error) => {
+                    failure = Err(error);
                     break;
                 }
-                match topic.publish(&stored.letter).await {
-                    Ok(()) => sent.push(stored.letter.key()),
-                    Err(error) => {
-                        failure = Some(error);
-                        break;
-                    }
-                }
             }
-            if !sent.is_empty() {
-                store.mark_published(&sent).await?;
-            }
-            if let Some(error) = failure {
-                return Err(error.into());
-            }
-            if page.len() < PAGE as usize || stop.is_cancelled() {
+        }
+    }
+    failure
+}
+
+/// Publishes and marks one page, and returns its size.
+async fn page(
+    store: &SharedStore,
+    parts: &VersionParts,
+    partition: &TopicPartition,
+    topic: &dyn DeadLetterTopic,
+) -> Result<usize, PagesError> {
+    let page = store.unpublished(&parts.version, partition, PAGE).await?;
+    let mut sent: Vec<DeadLetterKey> = Vec::with_capacity(page.len());
+    let mut failure = None;
+    for stored in &page {
+        match topic.publish(&stored.letter).await {
+            Ok(()) => sent.push(stored.letter.key()),
+            Err(error) => {
+                failure = Some(error);
                 break;
             }
         }
     }
-    Ok(())
+    if !sent.is_empty() {
+        store.mark_published(&sent).await?;
+    }
+    failure.map_or(Ok(page.len()), |error| Err(error.into()))
 }

@@ -8,33 +8,38 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::batch::{Batch, Outcome, Read, Reader, decide};
+use super::batch::{Batch, Outcome, Read, Reader, Taken, decide};
 use super::partition::{Flow, Partition, Retry, State, Waiting};
 use super::retry::{self, Backoff, Relief};
-use super::writer::{self, Job, Part, PartEnd, PartResult, Wait};
+use super::writer::{self, Job, Part, PartEnd, PartResult, Turn, Wait};
 use super::{Shared, VersionParts};
 use crate::dead_letter::DeadLetter;
 use crate::decode::SchemaId;
 use crate::decode::registry::RegistryError;
-use crate::position::NextOffset;
+use crate::position::{Epoch, NextOffset};
 use crate::projection::{Declaration, OnError};
 use crate::record::{Record, TopicPartition};
-use crate::source::{Consumed, LogFault, Ownership, Revocation, Source, SourceControl, SourceError, SourceEvent, StreamId};
+use crate::source::{
+    Cluster, Consumed, LogFault, Ownership, Revocation, Source, SourceControl, SourceError, SourceEvent, StreamId,
+};
 use crate::store::{
     ClaimRequest, Claimed, InstanceReport, Observation, OperatorAction, OperatorRequest, PositionRow, Promotion,
     Quarantine, QuarantineChange, StoreError, VersionKey,
 };
-use crate::telemetry;
+use crate::telemetry::{self, Heartbeat};
 
 const TICK: Duration = Duration::from_secs(1);
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
 const REVOKE_COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
 const INFRASTRUCTURE_CEILING: Duration = Duration::from_secs(30);
 const OPERATOR_CEILING: Duration = Duration::from_secs(60);
+const SCHEMA_CEILING: Duration = Duration::from_secs(10);
+/// For so long the records of an id that the registry does not know are dead letters without asking again.
+const UNKNOWN_SCHEMA_TTL: Duration = Duration::from_secs(60);
 
 /// Why a runner has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,16 +54,25 @@ pub enum Ended {
 
 /// What a task has to say when it has ended.
 enum Wake {
-    Claimed(TopicPartition, u64, Result<Claimed, StoreError>),
-    Claim(TopicPartition, u64),
-    Confirmed(TopicPartition, u64, Result<(), Refusal>),
+    /// `None`: the store was not asked, because the cluster did not answer.
+    Claimed(TopicPartition, u64, Option<Result<Claimed, StoreError>>),
+    /// Whether the broker takes this member for the partition's owner.
+    Confirmed(TopicPartition, u64, bool),
     Permit(usize, OwnedSemaphorePermit),
     Written(usize, Vec<PartResult>),
     Schema(SchemaId, SchemaNews),
     Committed(Vec<(TopicPartition, NextOffset)>, Result<(), SourceError>),
     Observed(Result<Vec<OperatorRequest>, StoreError>),
     Promoted(Result<Promotion, StoreError>),
+    Left,
     Panicked(String),
+}
+
+/// What reading a record came to.
+enum Next {
+    Go,
+    Await(SchemaId, Box<Record>),
+    Stop(Quarantine),
 }
 
 enum SchemaNews {
@@ -66,14 +80,9 @@ enum SchemaNews {
     Trouble(String),
 }
 
-enum Refusal {
-    NotAMember,
-    Later,
-}
-
 /// Partitions that the group takes away, until their transactions have ended.
 struct Leaving {
-    waits_for: HashSet<TopicPartition>,
+    waits_for: HashMap<TopicPartition, Epoch>,
     durable: Vec<(TopicPartition, NextOffset)>,
     done: Revocation,
 }
@@ -85,6 +94,7 @@ pub struct Runner {
     declaration: Arc<Declaration>,
     parts: Arc<VersionParts>,
     reader: Reader,
+    cluster: Arc<dyn Cluster>,
     control: Arc<dyn SourceControl>,
     events: mpsc::UnboundedReceiver<SourceEvent>,
     records: mpsc::Receiver<Vec<Consumed>>,
@@ -102,7 +112,8 @@ pub struct Runner {
     observing: bool,
     promotion: PromotionState,
     trouble: Option<String>,
-    held: usize,
+    held: Held,
+    heartbeat: Heartbeat,
     ended: Option<Ended>,
 }
 
@@ -145,7 +156,7 @@ impl Tasks {
 impl Runner {
     /// A runner that reads from `source`.
     #[must_use]
-    pub fn new(shared: Arc<Shared>, parts: Arc<VersionParts>, source: Source) -> Self {
+    pub fn new(shared: Arc<Shared>, parts: Arc<VersionParts>, cluster: Arc<dyn Cluster>, source: Source) -> Self {
         let (sender, wakes) = mpsc::unbounded_channel();
         let lanes = vec![Lane::Idle; shared.lanes];
         let reader = parts.reader();
@@ -153,6 +164,7 @@ impl Runner {
             version: parts.version.clone(),
             declaration: parts.declaration.clone(),
             reader,
+            cluster,
             control: source.control,
             events: source.events,
             records: source.records,
@@ -168,7 +180,8 @@ impl Runner {
             observing: false,
             promotion: PromotionState::Wanted,
             trouble: None,
-            held: 0,
+            held: Held::new(shared.clone()),
+            heartbeat: shared.health.heartbeat(parts.version.to_string()),
             ended: None,
             shared,
             parts,
@@ -182,7 +195,7 @@ impl Runner {
         while self.ended.is_none() {
             self.start_lanes();
             let retry_at = self.next_retry();
-            let has_room = self.shared.budget.has_room(self.held);
+            let has_room = self.shared.budget.has_room(self.held.bytes);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => self.ended = Some(Ended::Stopped),
@@ -196,6 +209,7 @@ impl Runner {
                 () = self.shared.budget.freed(), if !has_room => {}
                 Some(chunk) = self.records.recv(), if has_room => self.on_records(chunk),
             }
+            self.hold_back();
             self.account();
         }
         self.drain().await;
@@ -207,7 +221,7 @@ impl Runner {
     fn on_event(&mut self, event: SourceEvent) {
         match event {
             SourceEvent::Assigned { partitions } => {
-                self.parts.joined();
+                self.shared.health.joined();
                 for partition in partitions {
                     self.assigned(partition);
                 }
@@ -239,18 +253,19 @@ impl Runner {
     }
 
     fn revoked(&mut self, partitions: Vec<TopicPartition>, ownership: Ownership, done: Revocation) {
-        let mut leaving = Leaving { waits_for: HashSet::new(), durable: Vec::new(), done };
+        let mut leaving = Leaving { waits_for: HashMap::new(), durable: Vec::new(), done };
         for name in partitions {
             tracing::info!(version = %self.version, partition = %name, ?ownership, "revoked");
             self.claims.remove(&name);
             telemetry::partition_gone(&self.version, &name);
+            self.parts.owned(&name, false);
             let Some(partition) = self.partitions.remove(&name) else { continue };
             if ownership == Ownership::Lost {
                 continue;
             }
             match partition.state {
                 State::Flowing(flow) if flow.in_flight => {
-                    leaving.waits_for.insert(name);
+                    leaving.waits_for.insert(name, flow.fence.epoch);
                 }
                 State::Flowing(flow) => leaving.durable.push((name, flow.fence.position)),
                 State::Quarantined { fence, .. } => leaving.durable.push((name, fence.position)),
@@ -268,45 +283,23 @@ impl Runner {
     fn let_go(&self, leaving: Leaving) {
         let control = self.control.clone();
         self.tasks.spawn(async move {
-            let result = if leaving.durable.is_empty() {
-                Ok(())
-            } else {
-                control.commit(&leaving.durable, REVOKE_COMMIT_TIMEOUT).await
-            };
+            // Once the source has given up waiting, a commit could set the offset back behind the next owner's.
+            if !leaving.durable.is_empty()
+                && !leaving.done.is_over()
+                && let Err(error) = control.commit(&leaving.durable, REVOKE_COMMIT_TIMEOUT).await
+            {
+                tracing::debug!(%error, "committing at revoke failed; the store has the truth");
+            }
             drop(leaving.done);
-            Wake::Committed(Vec::new(), result)
+            Wake::Left
         });
     }
 
     fn log_fault(&mut self, name: &TopicPartition, stream: StreamId, fault: &LogFault) {
-        let command = format!("projector retire {}@{}", self.version.projection, self.version.version);
-        let (reason, detail) = match fault {
-            LogFault::Expired { position, log_start, log_end } => (
-                "log_expired",
-                format!(
-                    "position {position} lies before the first offset {log_start} of the log (end {log_end}): {} records \
-                     are gone; `{command}` drops the version so that it can be built anew",
-                    position.lag_to(*log_start)
-                ),
-            ),
-            LogFault::Truncated { position, log_start, log_end } => (
-                "log_truncated",
-                format!(
-                    "position {position} lies beyond the end {log_end} of the log (start {log_start}): the topic was \
-                     truncated or made anew; `{command}` drops the version so that it can be built anew"
-                ),
-            ),
-            LogFault::Recreated { expected, found } => (
-                "topic_recreated",
-                format!(
-                    "the position belongs to topic id {expected}, the topic now has {found}: it was made anew; \
-                     `{command}` drops the version so that it can be built anew"
-                ),
-            ),
-        };
-        let Some(Partition { state: State::Flowing(flow), .. }) = self.partitions.get_mut(name) else { return };
+        let why = log_quarantine(&self.version, fault);
+        let Some(flow) = self.flow(name) else { return };
         if flow.stream == stream {
-            flow.quarantine = QuarantineChange::Enter(Quarantine { reason: reason.to_owned(), detail });
+            flow.quarantine = QuarantineChange::Enter(why);
             self.control.pause(name);
         }
     }
@@ -317,68 +310,81 @@ impl Runner {
         self.next_claim += 1;
         let number = self.next_claim;
         self.claims.insert(name.clone(), number);
-        let store = self.shared.store.clone();
-        let request = ClaimRequest {
-            version: self.version.clone(),
-            partition: name.clone(),
-            topic_id: self.parts.topic_id(&name.topic),
-            instance: self.shared.instance.clone(),
-        };
-        self.tasks.spawn(async move { Wake::Claimed(name, number, store.claim(&request).await) });
+        let (store, parts, cluster) = (self.shared.store.clone(), self.parts.clone(), self.cluster.clone());
+        let (version, instance) = (self.version.clone(), self.shared.instance.clone());
+        self.tasks.spawn(async move {
+            // The topic may have been made anew since it was last asked about.
+            if let Err(error) = parts.refresh_topic_ids(cluster.as_ref()).await {
+                tracing::warn!(%version, partition = %name, %error, "the topics' ids are not known; trying again");
+                return Wake::Claimed(name, number, None);
+            }
+            let topic_id = parts.topic_id(&name.topic);
+            let request = ClaimRequest { version, partition: name.clone(), topic_id, instance };
+            let answer = store.claim(&request).await;
+            Wake::Claimed(name, number, Some(answer))
+        });
     }
 
     fn is_current(&self, name: &TopicPartition, number: u64) -> bool {
         self.claims.get(name) == Some(&number)
     }
 
-    fn claimed(&mut self, name: TopicPartition, number: u64, answer: Result<Claimed, StoreError>) {
+    fn claimed(&mut self, name: TopicPartition, number: u64, answer: Option<Result<Claimed, StoreError>>) {
         if !self.is_current(&name, number) {
             return;
         }
         match answer {
-            Ok(Claimed::Owned(row)) => self.own(&name, &row),
-            Ok(Claimed::Gone) => self.ended = Some(Ended::Gone),
-            Ok(Claimed::Lost) => self.claim_later(name, number),
-            Err(error) => {
+            Some(Ok(Claimed::Owned(row))) => return self.own(&name, &row),
+            Some(Ok(Claimed::Gone)) => self.ended = Some(Ended::Gone),
+            Some(Ok(Claimed::Lost)) | None => {}
+            Some(Err(error)) => {
                 tracing::warn!(version = %self.version, partition = %name, %error, "claiming failed; trying again");
                 telemetry::retry(&self.version, "claim");
-                self.claim_later(name, number);
             }
         }
+        self.confirm_later(name);
     }
 
-    fn claim_later(&mut self, name: TopicPartition, number: u64) {
-        let Some(Partition { state: State::Claiming(backoff), .. }) = self.partitions.get_mut(&name) else { return };
-        let delay = backoff.next(retry::jitter());
-        self.tasks.spawn(async move {
-            tokio::time::sleep(delay).await;
-            Wake::Claim(name, number)
-        });
+    /// Asks the broker, after a pause, whether the partition is still this member's, and then claims it again.
+    fn confirm_later(&mut self, name: TopicPartition) {
+        if let Some(Partition { state: State::Claiming(backoff), .. }) = self.partitions.get_mut(&name) {
+            let delay = backoff.next(retry::jitter());
+            self.confirm(name, delay);
+        }
     }
 
     fn own(&mut self, name: &TopicPartition, row: &PositionRow) {
         let position = row.fence.position;
         tracing::info!(version = %self.version, partition = %name, %position, epoch = %row.fence.epoch, "claimed");
-        let found = self.parts.topic_id(&name.topic);
-        let state = match (&row.quarantine, &row.topic_id, found) {
-            (Some(why), _, _) => {
-                State::Quarantined { fence: row.fence, boundary: row.boundary, why: why.clone() }
+        self.parts.owned(name, true);
+        match &row.quarantine {
+            Some(why) => {
+                let why = why.clone();
+                let topic_id = row.topic_id.clone();
+                let (fence, boundary) = (row.fence, row.boundary);
+                self.set_state(name, State::Quarantined { fence, boundary, topic_id, oldest: None, why });
             }
-            (None, Some(expected), Some(found)) if *expected != found => {
-                // Begun only so that the stream has a number; it is paused at once and its records are dropped.
-                let stream = StreamId(0);
-                let flow = Flow::new(row, stream, self.new_batch(position), self.shared.batch_records);
-                self.set_state(name, State::Flowing(Box::new(flow)));
-                self.log_fault(name, stream, &LogFault::Recreated { expected: expected.clone(), found });
-                return;
-            }
-            _ => {
-                let stream = self.control.begin(name, position);
-                State::Flowing(Box::new(Flow::new(row, stream, self.new_batch(position), self.shared.batch_records)))
-            }
-        };
-        self.set_state(name, state);
+            None => drop(self.begin(name, row)),
+        }
         self.parts.publish_soon();
+    }
+
+    /// Begins to read a partition, unless its topic was made anew since the position was written.
+    fn begin(&mut self, name: &TopicPartition, row: &PositionRow) -> Option<&mut Flow> {
+        let position = row.fence.position;
+        let recreated = match (&row.topic_id, self.parts.topic_id(&name.topic)) {
+            (Some(expected), Some(found)) if *expected != found => {
+                Some(LogFault::Recreated { expected: expected.clone(), found })
+            }
+            _ => None,
+        };
+        let stream = if recreated.is_some() { StreamId::NONE } else { self.control.begin(name, position) };
+        let mut flow = Flow::new(row, stream, self.new_batch(position), self.shared.batch_records);
+        if let Some(fault) = recreated {
+            flow.quarantine = QuarantineChange::Enter(log_quarantine(&self.version, &fault));
+        }
+        self.set_state(name, State::Flowing(Box::new(flow)));
+        self.flow(name)
     }
 
     fn set_state(&mut self, name: &TopicPartition, state: State) {
@@ -391,8 +397,9 @@ impl Runner {
         Batch::new(&self.declaration.tables, position)
     }
 
-    /// A fenced partition is claimed again only after the broker has confirmed this member: it must accept a commit of
-    /// the position just read from the store.
+    /// A partition that was lost in the store is claimed again only after the broker has confirmed this member: it must
+    /// accept a commit of the position just read from the store. A member that was expelled hears of it by a revocation,
+    /// which ends these attempts.
     fn confirm(&mut self, name: TopicPartition, delay: Duration) {
         self.next_claim += 1;
         let number = self.next_claim;
@@ -400,36 +407,26 @@ impl Runner {
         let (store, control, version) = (self.shared.store.clone(), self.control.clone(), self.version.clone());
         self.tasks.spawn(async move {
             tokio::time::sleep(delay).await;
-            let rows = store.status(Some(&version.projection)).await;
-            let row = rows.ok().and_then(|rows| {
-                rows.into_iter().find(|row| row.version == version && row.partition == name)
-            });
-            let answer = match row {
-                None => Err(Refusal::Later),
-                Some(row) => match control.commit(&[(name.clone(), row.position)], COMMIT_TIMEOUT).await {
-                    Ok(()) => Ok(()),
-                    Err(SourceError::NotAMember { .. }) => Err(Refusal::NotAMember),
-                    Err(_) => Err(Refusal::Later),
-                },
+            let Ok(rows) = store.status(Some(&version.projection)).await else {
+                return Wake::Confirmed(name, number, false);
             };
-            Wake::Confirmed(name, number, answer)
+            // No row: the partition is new, or the version has been retired. The claim tells which.
+            let is_confirmed = match rows.into_iter().find(|row| row.version == version && row.partition == name) {
+                None => true,
+                Some(row) => control.commit(&[(name.clone(), row.position)], COMMIT_TIMEOUT).await.is_ok(),
+            };
+            Wake::Confirmed(name, number, is_confirmed)
         });
     }
 
-    fn confirmed(&mut self, name: TopicPartition, number: u64, answer: &Result<(), Refusal>) {
+    fn confirmed(&mut self, name: TopicPartition, number: u64, is_confirmed: bool) {
         if !self.is_current(&name, number) {
             return;
         }
-        let Some(Partition { state: State::Claiming(backoff), .. }) = self.partitions.get_mut(&name) else { return };
-        match answer {
-            Ok(()) => self.claim(name),
-            Err(Refusal::Later) => {
-                let delay = backoff.next(retry::jitter());
-                self.confirm(name, delay);
-            }
-            Err(Refusal::NotAMember) => {
-                tracing::warn!(version = %self.version, partition = %name, "no longer a member; waiting for the next assignment");
-            }
+        if is_confirmed {
+            self.claim(name);
+        } else {
+            self.confirm_later(name);
         }
     }
 
@@ -488,46 +485,67 @@ impl Runner {
     /// Takes one record through the stages and into its partition's open batch.
     fn read(&mut self, name: &TopicPartition, record: Record) {
         let at = record.coordinates.clone();
+        let timestamp = record.timestamp.millis();
+        let Some(Partition { state: State::Flowing(flow), .. }) = self.partitions.get_mut(name) else { return };
+        let may_pass = flow.may_pass == Some(at.offset.position());
+        let policy = decide(self.declaration.on_error, may_pass);
         let reader = &mut self.reader;
-        let read = std::panic::catch_unwind(AssertUnwindSafe(|| reader.read(record)));
-        let version = self.version.clone();
-        let on_error = self.declaration.on_error;
-        let topic_id = self.parts.topic_id(&name.topic);
-        let Some(flow) = self.flow(name) else { return };
-        match read {
-            Ok(Read::Taken(taken)) => match taken.outcome {
-                Outcome::Changes(changes) => flow.open.push(taken.record, changes),
-                Outcome::Fault(fault, schema) => {
-                    let is_first = flow.open.is_empty() && !flow.in_flight && flow.retry.is_none();
-                    match decide(on_error, flow.let_pass && is_first) {
-                        OnError::DeadLetter => {
-                            let letter = DeadLetter {
-                                version,
-                                topic_id,
-                                record: taken.record,
-                                fault: *fault,
-                                schema_id: schema.map(|id| id.0),
-                            };
-                            flow.open.push_dead_letter(letter);
-                        }
-                        OnError::Quarantine => {
-                            let why = writer::quarantine_for(&version, &taken.record, &fault);
-                            flow.quarantine = QuarantineChange::Enter(why);
-                            self.control.pause(name);
-                        }
-                    }
+        let batch = &mut flow.open;
+        let parts = &self.parts;
+        // A panic in a projection, or in ours, must stop this partition only.
+        let taken = std::panic::catch_unwind(AssertUnwindSafe(|| match reader.read(record) {
+            Read::AwaitsSchema(schema, record) => Next::Await(schema, record),
+            Read::Taken(Taken { record, outcome: Outcome::Changes(changes) }) => {
+                batch.push(record, changes);
+                Next::Go
+            }
+            Read::Taken(Taken { record, outcome: Outcome::Fault(fault, schema) }) => match policy {
+                OnError::Quarantine => Next::Stop(writer::quarantine_for(&parts.version, &record, &fault)),
+                OnError::DeadLetter => {
+                    batch.push_dead_letter(DeadLetter {
+                        version: parts.version.clone(),
+                        topic_id: parts.topic_id(&record.coordinates.topic_partition.topic),
+                        record,
+                        fault: *fault,
+                        schema_id: schema.map(|id| id.0),
+                    });
+                    Next::Go
                 }
             },
-            Ok(Read::AwaitsSchema(schema, record)) => {
+        }));
+        let next = taken.unwrap_or_else(|_| {
+            // What was folded of the record before the panic goes again.
+            flow.open.drop_applied(&self.declaration.tables, 0);
+            Next::Stop(writer::bug_quarantine(&self.version, &format!("reading record {at} panicked")))
+        });
+        match next {
+            Next::Go => flow.waits_for_record = false,
+            Next::Await(schema, record) => {
                 let bytes = record.size();
-                let records = VecDeque::from([*record]);
-                flow.waiting = Some(Waiting { schema, why: None, records, end: None, bytes });
+                flow.waiting =
+                    Some(Waiting { schema, why: None, records: VecDeque::from([*record]), end: None, bytes });
                 self.fetch(schema);
             }
-            Err(_) => {
-                let why = writer::bug_quarantine(&format!("reading record {at} panicked"));
+            Next::Stop(why) => {
+                flow.open.extend_to(at.offset.position());
+                flow.culprit = timestamp;
                 flow.quarantine = QuarantineChange::Enter(why);
                 self.control.pause(name);
+            }
+        }
+    }
+
+    /// A partition that waits for something outside holds only so much: the rest stays with the broker.
+    fn hold_back(&mut self) {
+        let cap = self.shared.partition_bytes;
+        for (name, partition) in &mut self.partitions {
+            let State::Flowing(flow) = &mut partition.state else { continue };
+            if flow.accepts() && flow.is_waiting() && flow.bytes() > cap {
+                flow.is_held = true;
+                self.control.pause(name);
+            } else if flow.is_held && !flow.is_waiting() && !flow.in_flight {
+                flow.is_held = false;
+                flow.stream = self.control.begin(name, flow.open.end());
             }
         }
     }
@@ -538,29 +556,34 @@ impl Runner {
         if !self.fetching.insert(id) {
             return;
         }
-        self.ask_registry(id, Instant::now(), Backoff::up_to(INFRASTRUCTURE_CEILING), Duration::ZERO);
+        self.ask_registry(id);
     }
 
-    /// Asks until the schema has come or, after a bounded time, is declared unknown. Trouble is reported once.
-    fn ask_registry(&self, id: SchemaId, begun: Instant, mut backoff: Backoff, first_delay: Duration) {
+    /// Asks until the schema has come or the registry has said for a bounded time that it does not know it. Time in which
+    /// it did not answer does not count.
+    fn ask_registry(&self, id: SchemaId) {
         let schemas = self.parts.schemas.clone();
-        let unknown_wait = self.shared.unknown_schema_wait;
+        let patience = self.shared.unknown_schema_wait;
         let tasks = self.tasks.clone();
-        let wakes = tasks.0.clone();
         self.tasks.spawn(async move {
-            tokio::time::sleep(first_delay).await;
+            let mut backoff = Backoff::up_to(SCHEMA_CEILING);
+            let mut unknown_since: Option<Instant> = None;
             while tasks.is_heard() {
-                match schemas.fetch(id).await {
+                let error = match schemas.fetch(id).await {
                     Ok(()) => break,
-                    Err(RegistryError::Unknown { .. }) if begun.elapsed() >= unknown_wait => {
-                        schemas.declare_unknown(id, Duration::from_secs(60));
+                    Err(error) => error,
+                };
+                if matches!(error, RegistryError::Unknown { .. }) {
+                    let since = *unknown_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= patience {
+                        schemas.declare_unknown(id, UNKNOWN_SCHEMA_TTL);
                         break;
                     }
-                    Err(error) => {
-                        let _ = wakes.send(Wake::Schema(id, SchemaNews::Trouble(error.to_string())));
-                        tokio::time::sleep(backoff.next(retry::jitter())).await;
-                    }
+                } else {
+                    unknown_since = None;
                 }
+                drop(tasks.0.send(Wake::Schema(id, SchemaNews::Trouble(error.to_string()))));
+                tokio::time::sleep(backoff.next(retry::jitter())).await;
             }
             Wake::Schema(id, SchemaNews::Arrived)
         });
@@ -606,7 +629,7 @@ impl Runner {
                 next.end = waiting.end;
                 return;
             }
-            if !flow.accepts() {
+            if matches!(flow.quarantine, QuarantineChange::Enter(_)) {
                 return;
             }
         }
@@ -653,8 +676,9 @@ impl Runner {
                 let topic_id = self.parts.topic_id(&name.topic);
                 let part = part_of(flow, name, &self.declaration, topic_id);
                 flow.in_flight = true;
+                flow.in_flight_since = Some(now);
                 flow.bytes_in_flight = part.batch.bytes();
-                flow.oldest_in_flight = part.batch.oldest_timestamp();
+                flow.oldest_in_flight = part.batch.oldest();
                 parts.push(part);
             }
         }
@@ -667,17 +691,32 @@ impl Runner {
         telemetry::batch_records(&self.version, parts.iter().map(|part| part.batch.len()).sum());
         let job = Job { version: self.version.clone(), declaration: self.declaration.clone(), parts };
         let store = self.shared.store.clone();
-        self.tasks.spawn(async move { Wake::Written(lane, writer::write(&store, job, permit).await) });
+        let turn = Turn::new(self.shared.writers.clone(), permit);
+        self.tasks.spawn(async move { Wake::Written(lane, writer::write(&store, job, turn).await) });
     }
 
     fn on_written(&mut self, lane: usize, results: Vec<PartResult>) {
         self.lanes[lane] = Lane::Idle;
         for result in results {
-            if result.dead_letters > 0 {
-                self.parts.publish_soon();
-            }
+            self.count(&result);
             self.left(&result);
             self.written(result);
+        }
+    }
+
+    fn count(&self, result: &PartResult) {
+        let durable = &result.durable;
+        if durable.records > 0 {
+            telemetry::records_applied(&self.version, &result.partition, durable.records as u64);
+        }
+        for (stage, reason) in &durable.dead_letters {
+            telemetry::dead_letter(&self.version, &result.partition, *stage, *reason);
+        }
+        if let Some(age) = durable.oldest.and_then(|oldest| u64::try_from(now_millis() - oldest).ok()) {
+            telemetry::event_to_visible(&self.version, Duration::from_millis(age));
+        }
+        if !durable.dead_letters.is_empty() {
+            self.parts.publish_soon();
         }
     }
 
@@ -685,7 +724,8 @@ impl Runner {
     fn left(&mut self, result: &PartResult) {
         let mut ready = Vec::new();
         for (index, leaving) in self.leaving.iter_mut().enumerate() {
-            if leaving.waits_for.remove(&result.partition) {
+            if leaving.waits_for.get(&result.partition) == Some(&result.fence.epoch) {
+                leaving.waits_for.remove(&result.partition);
                 if !matches!(result.end, PartEnd::Fenced) {
                     leaving.durable.push((result.partition.clone(), result.fence.position));
                 }
@@ -709,30 +749,33 @@ impl Runner {
             return;
         }
         flow.in_flight = false;
+        flow.in_flight_since = None;
         flow.bytes_in_flight = 0;
         flow.oldest_in_flight = None;
         flow.fence = result.fence;
+        flow.last_applied = result.durable.oldest.or(flow.last_applied);
         match result.end {
             PartEnd::Applied => {
                 flow.backoff = None;
-                flow.most = most;
-                flow.let_pass = false;
+                flow.most = flow.most.saturating_mul(2).min(most);
+                flow.may_pass = flow.may_pass.filter(|position| *position >= result.fence.position);
                 let (fence, boundary) = (flow.fence, flow.boundary);
-                telemetry::applied(&self.version, &name, fence.position);
                 if self.promotion == PromotionState::Wanted && fence.position >= boundary {
                     self.ask_promotion();
                 }
             }
             PartEnd::Quarantined(why) => {
                 tracing::error!(version = %self.version, partition = %name, reason = why.reason, detail = why.detail, "quarantined");
-                let (fence, boundary) = (flow.fence, flow.boundary);
+                let (fence, boundary, topic_id) = (flow.fence, flow.boundary, flow.topic_id.clone());
+                let oldest = flow.oldest_pending();
                 self.control.pause(&name);
-                self.set_state(&name, State::Quarantined { fence, boundary, why });
+                self.set_state(&name, State::Quarantined { fence, boundary, topic_id, oldest, why });
             }
             PartEnd::Fenced => {
                 tracing::warn!(version = %self.version, partition = %name, "fenced: another member owns the partition");
                 telemetry::fence_lost(&self.version, &name);
                 self.control.pause(&name);
+                self.parts.owned(&name, false);
                 self.set_state(&name, State::Claiming(Backoff::up_to(INFRASTRUCTURE_CEILING)));
                 self.confirm(name, Duration::ZERO);
             }
@@ -764,6 +807,8 @@ impl Runner {
         let far = Instant::now() + TICK;
         self.partitions
             .values()
+            // A lane that is busy wakes the runner when it has ended.
+            .filter(|partition| self.lanes[partition.lane] == Lane::Idle)
             .filter_map(|partition| match &partition.state {
                 State::Flowing(flow) if !flow.in_flight => flow.retry.as_ref().map(|retry| retry.at),
                 _ => None,
@@ -775,7 +820,7 @@ impl Runner {
     // ---- timers
 
     fn on_tick(&mut self) {
-        self.parts.beat();
+        self.heartbeat.beat();
         self.commit();
         self.observe();
         if self.promotion == PromotionState::Wanted {
@@ -828,7 +873,7 @@ impl Runner {
         for (name, partition) in &self.partitions {
             let (fence, oldest, blocked) = match &partition.state {
                 State::Flowing(flow) => (flow.fence, flow.oldest_pending(), flow.blocked()),
-                State::Quarantined { fence, .. } => (*fence, None, None),
+                State::Quarantined { fence, oldest, .. } => (*fence, *oldest, None),
                 State::Claiming(_) => continue,
             };
             let end = ends.readable.get(name).copied();
@@ -876,7 +921,7 @@ impl Runner {
         match answer {
             Ok(requests) => {
                 for request in requests.into_iter().filter(|request| request.version == self.version) {
-                    self.resume(&request.partition, request.action);
+                    self.resume(&request);
                 }
             }
             Err(error) => tracing::debug!(version = %self.version, %error, "observing failed; trying again"),
@@ -884,19 +929,36 @@ impl Runner {
     }
 
     /// Ends a quarantine: the next transaction of the partition says so in the store.
-    fn resume(&mut self, name: &TopicPartition, action: OperatorAction) {
-        let Some(Partition { state: State::Quarantined { fence, boundary, .. }, .. }) = self.partitions.get(name) else {
+    fn resume(&mut self, request: &OperatorRequest) {
+        let name = &request.partition;
+        let Some(Partition { state: State::Quarantined { fence, boundary, topic_id, why, .. }, .. }) =
+            self.partitions.get(name)
+        else {
             return;
         };
-        let (fence, boundary) = (*fence, *boundary);
-        tracing::info!(version = %self.version, partition = %name, ?action, "resumed by request");
-        let row = PositionRow { fence, boundary, topic_id: None, leader_epoch: None, quarantine: None };
-        let stream = self.control.begin(name, fence.position);
-        let mut flow = Flow::new(&row, stream, self.new_batch(fence.position), self.shared.batch_records);
-        flow.let_pass = action == OperatorAction::ResumeWithDeadLetter;
-        flow.quarantine = QuarantineChange::End;
-        flow.waits_for_record = true;
-        self.set_state(name, State::Flowing(Box::new(flow)));
+        if request.revision != fence.revision {
+            return;
+        }
+        if !why.ends_by_resume() {
+            tracing::warn!(version = %self.version, partition = %name, reason = why.reason, "a fault of the log is not ended by resume");
+            return;
+        }
+        tracing::info!(version = %self.version, partition = %name, action = ?request.action, "resumed by request");
+        let row = PositionRow {
+            fence: *fence,
+            boundary: *boundary,
+            topic_id: topic_id.clone(),
+            leader_epoch: None,
+            quarantine: None,
+        };
+        let may_pass = (request.action == OperatorAction::ResumeWithDeadLetter).then_some(row.fence.position);
+        if let Some(flow) = self.begin(&request.partition, &row)
+            && flow.quarantine == QuarantineChange::Keep
+        {
+            flow.may_pass = may_pass;
+            flow.quarantine = QuarantineChange::End;
+            flow.waits_for_record = true;
+        }
     }
 
     fn ask_promotion(&mut self) {
@@ -925,9 +987,7 @@ impl Runner {
     fn on_wake(&mut self, wake: Wake) {
         match wake {
             Wake::Claimed(name, number, answer) => self.claimed(name, number, answer),
-            Wake::Claim(name, number) if self.is_current(&name, number) => self.claim(name),
-            Wake::Claim(..) => {}
-            Wake::Confirmed(name, number, answer) => self.confirmed(name, number, &answer),
+            Wake::Confirmed(name, number, is_confirmed) => self.confirmed(name, number, is_confirmed),
             Wake::Permit(lane, permit) => self.on_permit(lane, permit),
             Wake::Written(lane, results) => self.on_written(lane, results),
             Wake::Schema(id, news) => self.on_schema(id, news),
@@ -937,7 +997,18 @@ impl Runner {
             }
             Wake::Observed(answer) => self.observed(answer),
             Wake::Promoted(answer) => self.promoted(answer),
+            Wake::Left => {}
             Wake::Panicked(what) => self.ended = Some(Ended::Broken(format!("a task panicked: {what}"))),
+        }
+    }
+
+    /// Partitions that are taken away while the runner ends are let go at once.
+    fn give_up(&mut self, event: SourceEvent) {
+        if let SourceEvent::Revoked { partitions, .. } = event {
+            for name in partitions {
+                self.partitions.remove(&name);
+                self.claims.remove(&name);
+            }
         }
     }
 
@@ -951,19 +1022,22 @@ impl Runner {
                 _ => 0,
             })
             .sum();
-        self.shared.budget.change(self.held, held);
-        self.held = held;
+        self.held.set(held);
     }
 
     /// Lets transactions in flight end, commits what is durable and leaves the group, within the grace.
     async fn drain(&mut self) {
         let deadline = tokio::time::Instant::now() + self.shared.grace;
         while self.lanes.contains(&Lane::Writing) {
-            let Ok(Some(wake)) = tokio::time::timeout_at(deadline, self.wakes.recv()).await else { break };
-            match wake {
-                Wake::Written(lane, results) => self.on_written(lane, results),
-                Wake::Committed(positions, result) => self.committed(positions, &result),
-                _ => {}
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(deadline) => break,
+                Some(event) = self.events.recv() => self.give_up(event),
+                Some(wake) = self.wakes.recv() => match wake {
+                    Wake::Written(lane, results) => self.on_written(lane, results),
+                    Wake::Committed(positions, result) => self.committed(positions, &result),
+                    _ => {}
+                },
             }
         }
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
@@ -976,14 +1050,64 @@ impl Runner {
         // Revocations that the close itself brings find nobody to drain: they are let go at once.
         self.leaving.clear();
         self.events.close();
+        while let Ok(event) = self.events.try_recv() {
+            self.give_up(event);
+        }
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
         self.control.close(left.max(Duration::from_millis(500))).await;
         for name in self.partitions.keys() {
             telemetry::partition_gone(&self.version, name);
         }
-        self.shared.budget.change(self.held, 0);
-        self.held = 0;
     }
+}
+
+/// What a runner holds of the process-wide budget; given back when the runner ends, however it ends.
+struct Held {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Held {
+    const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, bytes: 0 }
+    }
+
+    fn set(&mut self, bytes: usize) {
+        self.shared.budget.change(self.bytes, bytes);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// The quarantine that a fault of the log causes.
+fn log_quarantine(version: &VersionKey, fault: &LogFault) -> Quarantine {
+    let way_out = format!("`projector retire {version} --execute` drops the version so that it can be built anew");
+    let (reason, found) = match fault {
+        LogFault::Expired { position, log_start, log_end } => (
+            Quarantine::LOG_EXPIRED,
+            format!(
+                "position {position} lies before the first offset {log_start} of the log (end {log_end}): {} records are gone",
+                position.lag_to(*log_start)
+            ),
+        ),
+        LogFault::Truncated { position, log_start, log_end } => (
+            Quarantine::LOG_TRUNCATED,
+            format!(
+                "position {position} lies beyond the end {log_end} of the log (start {log_start}): the topic was truncated \
+                 or made anew"
+            ),
+        ),
+        LogFault::Recreated { expected, found } => (
+            Quarantine::TOPIC_RECREATED,
+            format!("the position belongs to topic id {expected}, the topic now has {found}: it was made anew"),
+        ),
+    };
+    Quarantine { reason: reason.to_owned(), detail: format!("{found}; {way_out}") }
 }
 
 /// Takes what is ready off a flow: what a failed transaction has left, else the open batch.
@@ -1000,13 +1124,11 @@ fn part_of(flow: &mut Flow, name: &TopicPartition, declaration: &Declaration, to
         quarantine: std::mem::replace(&mut flow.quarantine, QuarantineChange::Keep),
         topic_id,
         most: flow.most,
-        first_may_pass: flow.let_pass,
+        may_pass: flow.may_pass,
     }
 }
 
-/// Makes a revocation that nobody waits for; for sources that have lost their partitions already.
-#[must_use]
-pub fn nobody_waits() -> Revocation {
-    let (sender, _) = oneshot::channel();
-    Revocation(Some(sender))
+fn now_millis() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

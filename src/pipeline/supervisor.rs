@@ -1,8 +1,7 @@
 //! Keeps a runner going for each version: opens its source, runs it, and opens a new one where the old one broke.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -22,18 +21,34 @@ pub async fn keep_running(
 ) {
     let mut backoff = Backoff::up_to(CEILING);
     while !stop.is_cancelled() {
-        match open(&parts, cluster.as_ref()).await {
-            Ok(source) => match Runner::new(shared.clone(), parts.clone(), source).run(stop.clone()).await {
-                Ended::Stopped => return,
-                Ended::Gone => {
-                    tracing::info!(version = %parts.version, "retired: no longer served");
-                    return;
+        let source = tokio::select! {
+            () = stop.cancelled() => return,
+            source = open(&parts, cluster.as_ref()) => source,
+        };
+        match source {
+            Ok(source) => {
+                let begun = Instant::now();
+                let runner = Runner::new(shared.clone(), parts.clone(), cluster.clone(), source);
+                // In a task of its own, so that a panic ends the runner and not the version.
+                let ended = tokio::spawn(runner.run(stop.clone())).await;
+                match ended.unwrap_or_else(|error| Ended::Broken(format!("the runner panicked: {error}"))) {
+                    Ended::Stopped => return,
+                    Ended::Gone => {
+                        tracing::info!(version = %parts.version, "retired: no longer served");
+                        return;
+                    }
+                    Ended::Broken(why) => {
+                        tracing::error!(version = %parts.version, why, "the consumer broke; opening a new one");
+                    }
                 }
-                Ended::Broken(why) => tracing::error!(version = %parts.version, why, "the consumer broke; opening a new one"),
-            },
-            Err(error) => tracing::warn!(version = %parts.version, %error, "cannot join the group; trying again"),
+                if begun.elapsed() > CEILING {
+                    backoff = Backoff::up_to(CEILING);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(version = %parts.version, %error, "cannot join the group; trying again");
+            }
         }
-        parts.beat();
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(backoff.next(retry::jitter())) => {}
@@ -43,10 +58,6 @@ pub async fn keep_running(
 
 /// Asks for the topics' ids and joins the group.
 async fn open(parts: &VersionParts, cluster: &dyn Cluster) -> Result<Source, SourceError> {
-    let topics: Vec<String> = parts.declaration.sources.iter().map(|source| source.topic.clone()).collect();
-    let described = cluster.describe(&topics).await?;
-    let ids: BTreeMap<String, String> =
-        described.into_iter().filter_map(|(topic, about)| Some((topic, about.topic_id?))).collect();
-    parts.set_topic_ids(ids);
-    cluster.subscribe(&parts.group, &topics).await
+    parts.refresh_topic_ids(cluster).await?;
+    cluster.subscribe(&parts.group, &parts.topics()).await
 }

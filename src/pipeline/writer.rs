@@ -8,18 +8,21 @@
 //! 2. A part by itself goes in runs, at first one run of all records. A refused run is cut in two, the first half first;
 //!    a refused run of one record is the fault's record. Each run is a transaction with its own compare-and-set.
 
+use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::OwnedSemaphorePermit;
+use futures_util::FutureExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::batch::{Batch, decide};
 use super::retry::{self, Backoff, Class, Relief};
 use crate::dead_letter::DeadLetter;
 use crate::decode;
-use crate::fault::RecordFault;
+use crate::fault::{Reason, RecordFault, Stage};
 use crate::fold::Folded;
-use crate::position::Fence;
+use crate::position::{Fence, NextOffset};
 use crate::projection::{Declaration, OnError};
 use crate::record::TopicPartition;
 use crate::store::{
@@ -51,8 +54,8 @@ pub struct Part {
     pub topic_id: Option<String>,
     /// The most records of one transaction; halved by the runner where smaller batches may help.
     pub most: usize,
-    /// Whether the first record may pass as a dead letter whatever `on_error` says.
-    pub first_may_pass: bool,
+    /// The record at this position may pass as a dead letter whatever `on_error` says.
+    pub may_pass: Option<NextOffset>,
 }
 
 /// What became of one part.
@@ -61,10 +64,29 @@ pub struct PartResult {
     pub partition: TopicPartition,
     /// The fence that its row holds now, as far as this owner knows.
     pub fence: Fence,
-    /// Whether dead letters were written.
-    pub dead_letters: usize,
+    /// What has become durable.
+    pub durable: Durable,
     /// How it ended.
     pub end: PartEnd,
+}
+
+/// What has become durable of a part, for the metrics and the publisher.
+#[derive(Debug, Default)]
+pub struct Durable {
+    /// Records that the position has passed.
+    pub records: usize,
+    /// Dead letters among them.
+    pub dead_letters: Vec<(Stage, Reason)>,
+    /// The time of the oldest of them, milliseconds since 1970-01-01 UTC.
+    pub oldest: Option<i64>,
+}
+
+impl Durable {
+    fn add(&mut self, batch: &Batch, run: Range<usize>) {
+        self.records += run.len();
+        self.dead_letters.extend(batch.dead_letters(run.clone()).map(|letter| (letter.fault.stage, letter.fault.reason)));
+        self.oldest = [self.oldest, batch.oldest_timestamp(run)].into_iter().flatten().min();
+    }
 }
 
 /// How writing a part ended.
@@ -96,9 +118,36 @@ pub enum Wait {
 }
 
 /// Writes a job. See the module's documentation for the order of steps.
-pub async fn write(store: &SharedStore, job: Job, permit: OwnedSemaphorePermit) -> Vec<PartResult> {
-    let mut writer = Writer { store, version: job.version, declaration: job.declaration, permit: Some(permit) };
+pub async fn write(store: &SharedStore, job: Job, turn: Turn) -> Vec<PartResult> {
+    let mut writer = Writer { store, version: job.version, declaration: job.declaration, turn };
     writer.together(job.parts).await
+}
+
+/// A job's turn at the store: one of the process's writers.
+#[derive(Debug)]
+pub struct Turn {
+    writers: Arc<Semaphore>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Turn {
+    /// A turn that has come.
+    #[must_use]
+    pub const fn new(writers: Arc<Semaphore>, permit: OwnedSemaphorePermit) -> Self {
+        Self { writers, permit: Some(permit) }
+    }
+
+    /// Lets others go first.
+    fn give_back(&mut self) {
+        self.permit = None;
+    }
+
+    /// Waits for the next turn, unless this one still holds.
+    async fn take(&mut self) {
+        if self.permit.is_none() {
+            self.permit = self.writers.clone().acquire_owned().await.ok();
+        }
+    }
 }
 
 struct Writer<'a> {
@@ -106,7 +155,7 @@ struct Writer<'a> {
     version: VersionKey,
     declaration: Arc<Declaration>,
     /// Given back while an unknown COMMIT is asked about, so that a silent store stops nobody else's turn.
-    permit: Option<OwnedSemaphorePermit>,
+    turn: Turn,
 }
 
 /// What one transaction came to.
@@ -141,13 +190,15 @@ impl Writer<'_> {
                         results.push(fenced(&parts.remove(index)));
                     }
                 }
-                Attempt::Refused(_) | Attempt::Bug(_) => {
+                Attempt::Refused(_)
+                | Attempt::Bug(_)
+                | Attempt::Failed(_, Wait::Operator | Wait::Infrastructure(Relief::SmallerBatch)) => {
                     for part in parts {
                         results.push(self.alone(part).await);
                     }
                     return results;
                 }
-                Attempt::Failed(error, wait) => {
+                Attempt::Failed(error, wait @ Wait::Infrastructure(Relief::Wait)) => {
                     results.extend(parts.into_iter().map(|part| failed(part, error.clone(), wait)));
                     return results;
                 }
@@ -169,120 +220,133 @@ impl Writer<'_> {
     async fn alone(&mut self, mut part: Part) -> PartResult {
         let total = part.batch.len();
         let most = part.most.max(1);
-        let mut dead_letters = 0;
-        // Runs still to do, the next one last. An empty batch is one empty run: its end may lie ahead.
-        let mut runs: Vec<(usize, usize)> = (0..total.max(1))
-            .step_by(most)
-            .map(|from| (from, (from + most).min(total)))
-            .rev()
-            .collect();
         let start = part.fence.position;
+        let mut durable = Durable::default();
+        // Runs still to do, the next one last. An empty batch is one empty run: its end may lie ahead.
+        let mut runs: Vec<(usize, usize)> =
+            (0..total.max(1)).step_by(most).map(|from| (from, (from + most).min(total))).rev().collect();
         while let Some((from, to)) = runs.pop() {
-            let last = to == total;
-            let advance = Advance {
-                partition: part.partition.clone(),
-                expected: part.fence,
-                to: part.batch.position_after(to, start),
-                topic_id: part.topic_id.clone(),
-                leader_epoch: part.batch.leader_epoch(to),
-                quarantine: if last { part.quarantine.clone() } else { QuarantineChange::Keep },
-            };
-            let folded = part.batch.fold_run(&self.declaration.tables, from..to);
-            let letters: Vec<&DeadLetter> = part.batch.dead_letters(from..to).collect();
-            let count = letters.len();
-            match self.transact(&folded, letters, std::slice::from_ref(&advance)).await {
+            let advance = run_advance(&part, from, to, start);
+            match self.transact_run(&part, from..to, &advance).await {
                 Attempt::Committed => {
                     part.fence = part.fence.advanced_to(advance.to);
-                    dead_letters += count;
+                    if part.quarantine == QuarantineChange::End {
+                        part.quarantine = QuarantineChange::Keep;
+                    }
+                    durable.add(&part.batch, from..to);
                 }
-                Attempt::Fenced(_) => return PartResult { dead_letters, ..fenced(&part) },
-                Attempt::Refused(_) if to - from > 1 => {
+                Attempt::Fenced(_) => return PartResult { durable, ..fenced(&part) },
+                Attempt::Refused(_) | Attempt::Bug(_) if to - from > 1 => {
                     let middle = from + (to - from) / 2;
                     runs.push((middle, to));
                     runs.push((from, middle));
                 }
-                Attempt::Refused(fault) if to > from => {
-                    let let_pass = part.first_may_pass && from == 0;
-                    match decide(self.declaration.on_error, let_pass) {
+                Attempt::Refused(fault) if to > from && !part.batch.is_buried(from) => {
+                    match decide(self.declaration.on_error, part.may_pass(from)) {
                         OnError::DeadLetter => {
                             part.batch.bury(from, self.letter(&part, from, *fault));
                             runs.push((from, to));
                         }
                         OnError::Quarantine => {
                             let why = quarantine_for(&self.version, part.batch.record(from), &fault);
-                            return self.quarantine(part, from, why, dead_letters).await;
+                            return self.quarantine(part, from, why, durable).await;
                         }
                     }
                 }
+                // A record whose changes are not even tried any more, or no record at all.
                 Attempt::Refused(fault) => {
-                    let why = bug_quarantine(&format!("the store refused a transaction without changes: {fault}"));
-                    return self.quarantine(part, from, why, dead_letters).await;
+                    let why = bug_quarantine(&self.version, &format!("the store refuses a dead letter: {fault}"));
+                    return self.quarantine(part, from, why, durable).await;
+                }
+                Attempt::Bug(error) if to > from && part.may_pass(from) && !part.batch.is_buried(from) => {
+                    let fault = RecordFault::new(Stage::Apply, Reason::RefusedByDatabase, error.to_string());
+                    part.batch.bury(from, self.letter(&part, from, fault));
+                    runs.push((from, to));
+                }
+                Attempt::Bug(error) => {
+                    let why = bug_quarantine(&self.version, &error.to_string());
+                    return self.quarantine(part, from, why, durable).await;
                 }
                 Attempt::Failed(error, wait) => {
                     part.batch.drop_applied(&self.declaration.tables, from);
-                    part.first_may_pass &= from == 0;
-                    return PartResult { dead_letters, ..failed(part, error, wait) };
-                }
-                Attempt::Bug(error) => {
-                    let why = bug_quarantine(&error.to_string());
-                    return self.quarantine(part, from, why, dead_letters).await;
+                    return PartResult { durable, ..failed(part, error, wait) };
                 }
             }
         }
-        PartResult { dead_letters, ..finished(part) }
+        PartResult { durable, ..finished(part) }
     }
 
-    /// Stores a quarantine at the current position, in a transaction that changes nothing else.
-    async fn quarantine(&mut self, mut part: Part, from: usize, why: Quarantine, dead_letters: usize) -> PartResult {
+    async fn transact_run(&mut self, part: &Part, run: Range<usize>, advance: &Advance) -> Attempt {
+        let tables = &self.declaration.clone().tables;
+        let folded = std::panic::catch_unwind(AssertUnwindSafe(|| part.batch.fold_run(tables, run.clone())));
+        let Ok(folded) = folded else { return panicked("fold a batch") };
+        let letters: Vec<&DeadLetter> = part.batch.dead_letters(run).collect();
+        self.transact(&folded, letters, std::slice::from_ref(advance)).await
+    }
+
+    /// Stores a quarantine just before the record at `from`, in a transaction that changes nothing else.
+    async fn quarantine(&mut self, mut part: Part, from: usize, why: Quarantine, durable: Durable) -> PartResult {
+        let to = if from < part.batch.len() {
+            part.batch.record(from).coordinates.offset.position().max(part.fence.position)
+        } else {
+            part.fence.position
+        };
         let advance = Advance {
             partition: part.partition.clone(),
             expected: part.fence,
-            to: part.fence.position,
+            to,
             topic_id: None,
             leader_epoch: None,
             quarantine: QuarantineChange::Enter(why.clone()),
         };
         let nothing = Folded::new(&self.declaration.tables);
-        match self.transact(&nothing, Vec::new(), std::slice::from_ref(&advance)).await {
-            Attempt::Committed => PartResult {
-                fence: part.fence.advanced_to(part.fence.position),
-                partition: part.partition,
-                dead_letters,
-                end: PartEnd::Quarantined(why),
-            },
-            Attempt::Fenced(_) => PartResult { dead_letters, ..fenced(&part) },
-            Attempt::Failed(error, wait) => {
-                part.batch.drop_applied(&self.declaration.tables, from);
-                PartResult { dead_letters, ..failed(part, error, wait) }
+        let (error, wait) = match self.transact(&nothing, Vec::new(), std::slice::from_ref(&advance)).await {
+            Attempt::Committed => {
+                let fence = part.fence.advanced_to(to);
+                let end = PartEnd::Quarantined(why);
+                return PartResult { fence, partition: part.partition, durable, end };
             }
-            // Not even the position row can be written for a reason that is not understood: wait like for an operator.
+            Attempt::Fenced(_) => return PartResult { durable, ..fenced(&part) },
+            Attempt::Failed(error, wait) => (error, wait),
+            // Not even the position row can be written, for a reason that is not understood: wait as for an operator.
+            Attempt::Bug(error) => (error, Wait::Operator),
             Attempt::Refused(fault) => {
-                part.batch.drop_applied(&self.declaration.tables, from);
-                let error = StoreError::Bug { action: "store a quarantine", detail: fault.to_string() };
-                PartResult { dead_letters, ..failed(part, error, Wait::Operator) }
+                (StoreError::Bug { action: "store a quarantine", detail: fault.to_string() }, Wait::Operator)
             }
-            Attempt::Bug(error) => {
-                part.batch.drop_applied(&self.declaration.tables, from);
-                PartResult { dead_letters, ..failed(part, error, Wait::Operator) }
-            }
-        }
+        };
+        part.batch.drop_applied(&self.declaration.tables, from);
+        PartResult { durable, ..failed(part, error, wait) }
     }
 
     async fn transact(&mut self, folded: &Folded, letters: Vec<&DeadLetter>, advances: &[Advance]) -> Attempt {
+        self.turn.take().await;
         let begun = Instant::now();
-        let transaction = Transaction {
-            version: &self.version,
-            tables: &self.declaration.tables,
-            rounds: folded.rounds(),
-            dead_letters: letters,
-            published: Vec::new(),
-            advances,
+        let attempt = async {
+            let transaction = Transaction {
+                version: &self.version,
+                tables: &self.declaration.tables,
+                rounds: folded.rounds(),
+                dead_letters: letters,
+                published: Vec::new(),
+                advances,
+            };
+            self.store.apply(&transaction).await
         };
-        let answer = self.store.apply(&transaction).await;
+        let Ok(answer) = AssertUnwindSafe(attempt).catch_unwind().await else { return panicked("apply a batch") };
         telemetry::apply_duration(&self.version, begun.elapsed());
         match answer {
             Ok(Applied::Committed) => Attempt::Committed,
-            Ok(Applied::Fenced(lost)) => Attempt::Fenced(lost),
+            Ok(Applied::Fenced(mut lost)) => {
+                lost.sort_unstable();
+                lost.dedup();
+                match lost.last() {
+                    Some(last) if *last < advances.len() => Attempt::Fenced(lost),
+                    _ => Attempt::Bug(StoreError::Bug {
+                        action: "apply a batch",
+                        detail: "fenced, without saying which partition".to_owned(),
+                    }),
+                }
+            }
             Err(StoreError::CommitUnknown) => self.decide_commit(advances).await,
             Err(error) => match retry::classify(&error) {
                 Class::Record(fault) => Attempt::Refused(fault),
@@ -295,7 +359,7 @@ impl Writer<'_> {
 
     /// Asks the store what became of a transaction whose COMMIT was not answered, until it says so (promise P2).
     async fn decide_commit(&mut self, advances: &[Advance]) -> Attempt {
-        self.permit = None;
+        self.turn.give_back();
         let mut backoff = Backoff::up_to(std::time::Duration::from_secs(10));
         loop {
             match self.store.outcome(&self.version, advances).await {
@@ -338,22 +402,44 @@ fn settle(outcomes: &[Outcome]) -> Attempt {
     }
 }
 
+fn panicked(action: &'static str) -> Attempt {
+    Attempt::Bug(StoreError::Bug { action, detail: "it panicked; the log has the place".to_owned() })
+}
+
 fn whole_advance(part: &Part) -> Advance {
+    run_advance(part, 0, part.batch.len(), part.fence.position)
+}
+
+/// What a run does to the position row. The topic's id goes with records only: a quarantine for a topic that was made anew
+/// must not overwrite the id that proves it. The end of a quarantine goes with the first run, its beginning with the last.
+fn run_advance(part: &Part, from: usize, to: usize, start: NextOffset) -> Advance {
+    let is_last = to == part.batch.len();
     Advance {
         partition: part.partition.clone(),
         expected: part.fence,
-        to: part.batch.end(),
-        topic_id: part.topic_id.clone(),
-        leader_epoch: part.batch.leader_epoch(part.batch.len()),
-        quarantine: part.quarantine.clone(),
+        to: part.batch.position_after(to, start),
+        topic_id: part.topic_id.clone().filter(|_| to > from),
+        leader_epoch: part.batch.leader_epoch(to),
+        quarantine: match &part.quarantine {
+            QuarantineChange::Enter(_) if !is_last => QuarantineChange::Keep,
+            change => change.clone(),
+        },
+    }
+}
+
+impl Part {
+    /// Whether an operator lets the record at `index` pass.
+    fn may_pass(&self, index: usize) -> bool {
+        self.may_pass == Some(self.batch.record(index).coordinates.offset.position())
     }
 }
 
 /// A part whose whole batch went through in one transaction.
 fn committed(mut part: Part) -> PartResult {
-    let dead_letters = part.batch.dead_letters(0..part.batch.len()).count();
+    let mut durable = Durable::default();
+    durable.add(&part.batch, 0..part.batch.len());
     part.fence = part.fence.advanced_to(part.batch.end());
-    PartResult { dead_letters, ..finished(part) }
+    PartResult { durable, ..finished(part) }
 }
 
 /// A part whose last transaction went through.
@@ -362,18 +448,18 @@ fn finished(part: Part) -> PartResult {
         QuarantineChange::Enter(why) => PartEnd::Quarantined(why),
         QuarantineChange::Keep | QuarantineChange::End => PartEnd::Applied,
     };
-    PartResult { partition: part.partition, fence: part.fence, dead_letters: 0, end }
+    PartResult { partition: part.partition, fence: part.fence, durable: Durable::default(), end }
 }
 
 fn fenced(part: &Part) -> PartResult {
-    PartResult { partition: part.partition.clone(), fence: part.fence, dead_letters: 0, end: PartEnd::Fenced }
+    PartResult { partition: part.partition.clone(), fence: part.fence, durable: Durable::default(), end: PartEnd::Fenced }
 }
 
 fn failed(part: Part, error: StoreError, wait: Wait) -> PartResult {
     PartResult {
         partition: part.partition.clone(),
         fence: part.fence,
-        dead_letters: 0,
+        durable: Durable::default(),
         end: PartEnd::Failed { error, wait, left: Box::new(part) },
     }
 }
@@ -391,9 +477,10 @@ pub fn quarantine_for(version: &VersionKey, record: &crate::record::Record, faul
 
 /// The quarantine for something that must not happen.
 #[must_use]
-pub fn bug_quarantine(detail: &str) -> Quarantine {
+pub fn bug_quarantine(version: &VersionKey, detail: &str) -> Quarantine {
+    let command = format!("projector resume {}", version.projection);
     Quarantine {
-        reason: "bug".to_owned(),
-        detail: format!("{detail}; please report it, then `projector resume` tries the same records again"),
+        reason: Quarantine::BUG.to_owned(),
+        detail: format!("{detail}; please report it; `{command}` tries again, with `--dead-letter` the record is passed"),
     }
 }

@@ -60,10 +60,15 @@ pub enum Consumed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
+impl StreamId {
+    /// The number of no stream: [`SourceControl::begin`] never returns it.
+    pub const NONE: Self = Self(0);
+}
+
 /// What happens to the assignment, and to the log.
 #[derive(Debug)]
 pub enum SourceEvent {
-    /// The group gives these partitions to this member. `topic_ids` has the topics' ids, where the broker gives them.
+    /// The group gives these partitions to this member.
     Assigned {
         /// The partitions.
         partitions: Vec<TopicPartition>,
@@ -107,6 +112,14 @@ pub enum Ownership {
 #[derive(Debug)]
 pub struct Revocation(pub Option<oneshot::Sender<()>>);
 
+impl Revocation {
+    /// Whether the source has stopped waiting.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+}
+
 /// What is wrong with a partition's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogFault {
@@ -147,7 +160,8 @@ pub trait SourceControl: Send + Sync + std::fmt::Debug {
     /// Stops delivering a partition that is blocked or quarantined, and drops what was prefetched; it stays assigned.
     fn pause(&self, partition: &TopicPartition);
 
-    /// Commits positions to the group, with member id and generation.
+    /// Commits positions to the group, with member id and generation. Works while the polling thread is inside a revocation,
+    /// which waits for just such a commit.
     ///
     /// # Errors
     /// The broker refused or did not answer; harmless, since the store has the truth.

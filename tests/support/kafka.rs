@@ -1,0 +1,174 @@
+//! The real broker: topics, records, committed offsets.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{BorrowedMessage, Headers, Message, OwnedHeaders, OwnedMessage};
+use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::service;
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A client of the real broker.
+pub struct Kafka {
+    pub bootstrap: String,
+    admin: AdminClient<DefaultClientContext>,
+    producer: FutureProducer,
+}
+
+impl Kafka {
+    pub fn connect() -> Self {
+        let bootstrap = service("PROJECTOR_TEST_KAFKA");
+        let config = Self::config(&bootstrap);
+        let admin = config.create().expect("an admin client");
+        let producer = config.clone().set("linger.ms", "2").set("acks", "all").create().expect("a producer");
+        Self { bootstrap, admin, producer }
+    }
+
+    fn config(bootstrap: &str) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", bootstrap);
+        config
+    }
+
+    /// Makes a topic and waits until it can be used.
+    pub async fn create_topic(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) {
+        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        for (key, value) in settings {
+            topic = topic.set(key, value);
+        }
+        let made = self.admin.create_topics([&topic], &AdminOptions::new()).await.expect("the broker answers");
+        assert!(made.iter().all(Result::is_ok), "topic {name}: {made:?}");
+        super::eventually("the topic has its leaders", || async {
+            let metadata = self.producer.client().fetch_metadata(Some(name), TIMEOUT).ok()?;
+            let topic = metadata.topics().first()?;
+            let led = topic.partitions().iter().filter(|partition| partition.leader() >= 0).count();
+            (led == usize::try_from(partitions).expect("positive")).then_some(())
+        })
+        .await;
+    }
+
+    pub async fn delete_topic(&self, name: &str) {
+        let gone = self.admin.delete_topics(&[name], &AdminOptions::new()).await.expect("the broker answers");
+        assert!(gone.iter().all(Result::is_ok), "topic {name}: {gone:?}");
+    }
+
+    pub async fn grow_topic(&self, name: &str, partitions: usize) {
+        let grown = NewPartitions::new(name, partitions);
+        let made = self.admin.create_partitions([&grown], &AdminOptions::new()).await.expect("the broker answers");
+        assert!(made.iter().all(Result::is_ok), "topic {name}: {made:?}");
+    }
+
+    /// Produces one record and returns its partition and offset.
+    pub async fn send(&self, record: Out<'_>) -> (i32, i64) {
+        let mut headers = OwnedHeaders::new();
+        for (key, value) in record.headers {
+            headers = headers.insert(rdkafka::message::Header { key, value: *value });
+        }
+        let mut out: FutureRecord<'_, [u8], [u8]> = FutureRecord::to(record.topic).headers(headers);
+        if let Some(key) = record.key {
+            out = out.key(key);
+        }
+        if let Some(value) = record.value {
+            out = out.payload(value);
+        }
+        if let Some(partition) = record.partition {
+            out = out.partition(partition);
+        }
+        let delivered = self.producer.send(out, TIMEOUT).await.map_err(|(error, _)| error).expect("delivered");
+        (delivered.partition, delivered.offset)
+    }
+
+    /// Produces many records, in order for each key, without waiting for each.
+    pub async fn send_all(&self, topic: &str, records: impl IntoIterator<Item = (String, String)>) {
+        let mut waiting = Vec::new();
+        for (key, value) in records {
+            let producer = self.producer.clone();
+            let topic = topic.to_owned();
+            let queued = loop {
+                let record = FutureRecord::to(&topic).key(&key).payload(&value);
+                match producer.send_result(record) {
+                    Ok(queued) => break queued,
+                    Err((_, _)) => {
+                        if let Some(first) = (!waiting.is_empty()).then(|| waiting.remove(0)) {
+                            let first: rdkafka::producer::DeliveryFuture = first;
+                            first.await.expect("not dropped").map_err(|(error, _)| error).expect("delivered");
+                        }
+                    }
+                }
+            };
+            waiting.push(queued);
+        }
+        for delivery in waiting {
+            delivery.await.expect("not dropped").map_err(|(error, _)| error).expect("delivered");
+        }
+    }
+
+    /// What `group` has committed for the partitions of `topic`.
+    pub fn committed(&self, group: &str, topic: &str, partitions: i32) -> BTreeMap<i32, i64> {
+        let consumer: BaseConsumer =
+            Self::config(&self.bootstrap).set("group.id", group).create().expect("a consumer");
+        let mut list = TopicPartitionList::new();
+        for partition in 0..partitions {
+            list.add_partition(topic, partition);
+        }
+        let found = consumer.committed_offsets(list, TIMEOUT).expect("the broker answers");
+        found
+            .elements()
+            .iter()
+            .filter_map(|element| match element.offset() {
+                Offset::Offset(offset) => Some((element.partition(), offset)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Everything that stands in a topic now.
+    pub fn read_all(&self, topic: &str) -> Vec<OwnedMessage> {
+        let consumer: BaseConsumer = Self::config(&self.bootstrap)
+            .set("group.id", super::unique("reader"))
+            .set("enable.auto.commit", "false")
+            .create()
+            .expect("a consumer");
+        let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT).expect("metadata");
+        let mut list = TopicPartitionList::new();
+        let mut expected = 0;
+        for partition in metadata.topics()[0].partitions() {
+            let (low, high) = consumer.fetch_watermarks(topic, partition.id(), TIMEOUT).expect("watermarks");
+            expected += high - low;
+            list.add_partition_offset(topic, partition.id(), Offset::Beginning).expect("valid");
+        }
+        consumer.assign(&list).expect("assigned");
+        let mut messages = Vec::new();
+        while i64::try_from(messages.len()).expect("small") < expected {
+            let message = consumer.poll(TIMEOUT).expect("a record within the time").expect("a record");
+            messages.push(BorrowedMessage::detach(&message));
+        }
+        messages
+    }
+}
+
+/// A record to produce.
+#[derive(Default, Clone, Copy)]
+pub struct Out<'a> {
+    pub topic: &'a str,
+    pub partition: Option<i32>,
+    pub key: Option<&'a [u8]>,
+    pub value: Option<&'a [u8]>,
+    pub headers: &'a [(&'a str, Option<&'a [u8]>)],
+}
+
+/// The text of a header of a message.
+pub fn header(message: &OwnedMessage, name: &str) -> Option<String> {
+    let headers = message.headers()?;
+    headers
+        .iter()
+        .find(|header| header.key == name)
+        .and_then(|header| header.value.map(|value| String::from_utf8_lossy(value).into_owned()))
+}
