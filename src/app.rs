@@ -132,7 +132,11 @@ pub struct ServiceFinding {
 
 /// Looks at the services that the settings name, without changing anything.
 pub async fn check_services(_settings: &Settings, _declarations: &[Arc<Declaration>]) -> Vec<ServiceFinding> {
-    vec![ServiceFinding { what: "services".into(), ok: false, detail: "checking services is not wired yet".into() }]
+    vec![ServiceFinding {
+        what: "services".into(),
+        ok: false,
+        detail: "checking services is not wired yet".into(),
+    }]
 }
 
 /// What `run` was asked to do.

@@ -59,8 +59,8 @@ pub(super) async fn ddl(context: &Context, args: &DdlArgs) -> Result<Exit, Failu
 /// A file where it looks like one, else a projection of the settings.
 fn find(settings: &Settings, what: &str) -> Result<Arc<Declaration>, Failure> {
     let path = Path::new(what);
-    let is_file =
-        path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml") || path.components().count() > 1;
+    let is_file = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml")
+        || path.components().count() > 1;
     if is_file {
         return Ok(app::load_projection(path)?.declaration);
     }

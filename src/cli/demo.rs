@@ -55,7 +55,12 @@ fn text(report: &DemoReport) -> String {
     }
     if !report.reasons.is_empty() {
         let rows = report.reasons.iter().map(|reason| {
-            vec![reason.reason.clone(), reason.count.to_string(), reason.example.clone(), reason.detail.clone()]
+            vec![
+                reason.reason.clone(),
+                reason.count.to_string(),
+                reason.example.clone(),
+                reason.detail.clone(),
+            ]
         });
         text.push_str(&table(&["dead letters", "count", "for example", "detail"], &[1], rows));
         text.push('\n');
@@ -78,7 +83,9 @@ fn text(report: &DemoReport) -> String {
         }
         None => text.push_str("  projector demo --keep ./demo    keep the SQLite file, to look into it\n"),
     }
-    text.push_str("  README.md, \"Your own projection\": a projector.yaml, `projector check`, `projector run`\n");
+    text.push_str(
+        "  README.md, \"Your own projection\": a projector.yaml, `projector check`, `projector run`\n",
+    );
     text
 }
 

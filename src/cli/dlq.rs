@@ -73,7 +73,11 @@ struct ShowArgs {
 
 fn reason(text: &str) -> Result<String, String> {
     let known: Vec<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
-    if known.contains(&text) { Ok(text.to_owned()) } else { Err(crate::config::yaml::suggestion(text, &known)) }
+    if known.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(crate::config::yaml::suggestion(text, &known))
+    }
 }
 
 /// The result of `dlq list --json` and `dlq show --json`.
@@ -409,7 +413,11 @@ mod tests {
     #[test]
     fn content_is_text_where_it_is_text_and_hexadecimal_where_not() {
         let text = shown(&object(&stored(), Payload::Shown));
-        for line in ["key           utf8 secret-key", "value         hex ff00736563726574", "trace: utf8 secret-trace"] {
+        for line in [
+            "key           utf8 secret-key",
+            "value         hex ff00736563726574",
+            "trace: utf8 secret-trace",
+        ] {
             assert!(text.contains(line), "{text}");
         }
     }

@@ -70,7 +70,11 @@ impl Failure {
 
     /// The request is refused because of what is there.
     pub(super) fn refused(problem: impl Into<String>, next: impl Into<String>) -> Self {
-        Self::Error { exit: Exit::Refused, error: anyhow::Error::msg(problem.into()), next: Some(next.into()) }
+        Self::Error {
+            exit: Exit::Refused,
+            error: anyhow::Error::msg(problem.into()),
+            next: Some(next.into()),
+        }
     }
 
     /// Something failed that has a chain of causes.
@@ -98,7 +102,8 @@ impl Failure {
                     let _ = writeln!(text, "{mistake}");
                 }
                 let (noun, them) = if mistakes.len() == 1 { ("mistake", "it") } else { ("mistakes", "them") };
-                let _ = writeln!(text, "error: {} {noun}; mend {them} and run `projector check`", mistakes.len());
+                let _ =
+                    writeln!(text, "error: {} {noun}; mend {them} and run `projector check`", mistakes.len());
             }
             Self::Error { error, next, .. } => {
                 let _ = writeln!(text, "error: {error}");
@@ -202,7 +207,9 @@ impl From<AppError> for Failure {
 impl From<RetireError> for Failure {
     fn from(error: RetireError) -> Self {
         let (exit, next) = match &error {
-            RetireError::Unknown { .. } => (Exit::Refused, Some("`projector status` lists what is there".into())),
+            RetireError::Unknown { .. } => {
+                (Exit::Refused, Some("`projector status` lists what is there".into()))
+            }
             RetireError::Store { source, .. } => of_store(source),
         };
         Self::Error { exit, error: error.into(), next }
@@ -226,7 +233,8 @@ impl From<StoreError> for Failure {
     }
 }
 
-const UNREACHABLE: &str = "see that the database runs and that `store.url` reaches it from here; then try again";
+const UNREACHABLE: &str =
+    "see that the database runs and that `store.url` reaches it from here; then try again";
 
 /// Exit code and advice for an error of the store that ends a command.
 fn of_store(error: &StoreError) -> (Exit, Option<String>) {
@@ -234,9 +242,10 @@ fn of_store(error: &StoreError) -> (Exit, Option<String>) {
         StoreError::Layout { .. } => (Exit::Usage, None),
         StoreError::Refused { .. } => (Exit::Refused, None),
         StoreError::Connection { .. } => (Exit::Failed, Some(UNREACHABLE.into())),
-        StoreError::CommitUnknown => {
-            (Exit::Failed, Some("see with `projector status` whether it was done, and try again if not".into()))
-        }
+        StoreError::CommitUnknown => (
+            Exit::Failed,
+            Some("see with `projector status` whether it was done, and try again if not".into()),
+        ),
         StoreError::Database { code, .. } => of_database(code),
         StoreError::ForeignRow { .. } | StoreError::Bug { .. } => {
             (Exit::Failed, Some("this is a mistake in the program: please report it with this text".into()))
@@ -318,7 +327,8 @@ mod tests {
     #[test]
     fn mistakes_are_printed_with_place_and_fix() {
         let place = Place { file: Arc::from(Path::new("p.yaml")), line: 3, column: 7 };
-        let failure = Failure::from(vec![Mistake::new(&place, "unknown key `topik`").fix("did you mean `topic`?")]);
+        let failure =
+            Failure::from(vec![Mistake::new(&place, "unknown key `topik`").fix("did you mean `topic`?")]);
         assert_eq!(failure.exit(), Exit::Usage);
         insta::assert_snapshot!(failure.text(), @"
         p.yaml:3:7: unknown key `topik`

@@ -175,10 +175,14 @@ fn start(cli: Cli, output: Output) -> Result<Exit, Failure> {
         (1, _) => LogLevel::Debug,
         _ => LogLevel::Trace,
     };
-    logs::set_up(format, level).map_err(|error| Failure::usage(error.to_string(), "see `projector --help`"))?;
+    logs::set_up(format, level)
+        .map_err(|error| Failure::usage(error.to_string(), "see `projector --help`"))?;
     let context = Context { output, config: cli.global.config, verbose: cli.global.verbose };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
-        Failure::failed(anyhow::Error::new(error).context("cannot start threads"), "raise the limit of threads")
+        Failure::failed(
+            anyhow::Error::new(error).context("cannot start threads"),
+            "raise the limit of threads",
+        )
     })?;
     let result = runtime.block_on(perform(&context, cli.verb));
     // Whatever is still in a blocking call must not hold up the end.

@@ -49,8 +49,7 @@ struct ResumedObject {
 pub(super) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, Failure> {
     let settings = context.settings()?;
     let store = context.store(&settings).await?;
-    let action =
-        if args.dead_letter { OperatorAction::ResumeWithDeadLetter } else { OperatorAction::Resume };
+    let action = if args.dead_letter { OperatorAction::ResumeWithDeadLetter } else { OperatorAction::Resume };
     let request = ResumeRequest { projection: args.name, partition: args.partition, action };
     let outcomes = store.request_resume(&request).await;
     store.close().await;

@@ -89,7 +89,9 @@ fn text(plan: &RetirePlan, how: Retirement) -> String {
     let word = if how == Retirement::Execute { "dropped" } else { "would drop" };
     let mut rows: Vec<Vec<String>> =
         plan.views.iter().map(|view| vec!["view".into(), view.clone(), String::new()]).collect();
-    rows.extend(plan.tables.iter().map(|(table, count)| vec!["table".into(), table.clone(), count.to_string()]));
+    rows.extend(
+        plan.tables.iter().map(|(table, count)| vec!["table".into(), table.clone(), count.to_string()]),
+    );
     let letters = format!("{} ({} open)", plan.dead_letters, plan.open_dead_letters);
     rows.push(vec!["dead letters".into(), letters, String::new()]);
     let mut text = format!("{key} ({state}): {word}\n{}", table(&["what", "name", "rows"], &[2], rows));

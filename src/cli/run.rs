@@ -98,7 +98,10 @@ fn told(context: &Context, outcome: &RunOutcome) -> Result<Exit, Failure> {
         RunOutcome::CaughtUp => context.output.text("caught up\n")?,
         RunOutcome::Quarantined(partitions) => {
             for (version, partition, why) in partitions {
-                complain(&format!("error: {version} {partition} is quarantined: {}: {}", why.reason, why.detail));
+                complain(&format!(
+                    "error: {version} {partition} is quarantined: {}: {}",
+                    why.reason, why.detail
+                ));
                 complain(&format!("  next: projector resume {} --partition {partition}", version.projection));
             }
         }

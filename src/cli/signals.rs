@@ -19,7 +19,10 @@ const SECOND_TERMINATE: i32 = 143;
 pub fn stop_on_signals() -> Result<CancellationToken, Failure> {
     let stop = CancellationToken::new();
     let failed = |error: std::io::Error| {
-        Failure::failed(anyhow::Error::new(error).context("cannot listen to signals"), "see what the system forbids")
+        Failure::failed(
+            anyhow::Error::new(error).context("cannot listen to signals"),
+            "see what the system forbids",
+        )
     };
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;

@@ -160,7 +160,16 @@ fn partitions(reports: &Reports) -> String {
     }
     table(
         &[
-            "projection", "partition", "state", "position", "end", "lag", "age", "owner", "observed", "dead letters",
+            "projection",
+            "partition",
+            "state",
+            "position",
+            "end",
+            "lag",
+            "age",
+            "owner",
+            "observed",
+            "dead letters",
             "reason",
         ],
         &[3, 4, 5, 6, 8, 9],

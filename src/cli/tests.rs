@@ -15,19 +15,21 @@ fn the_command_line_is_consistent() {
 fn the_verbs_are_those_of_this_release() {
     let command = Cli::command();
     let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-    assert_eq!(
-        verbs,
-        ["run", "check", "ddl", "status", "retire", "resume", "dlq", "demo", "completions"]
-    );
+    assert_eq!(verbs, ["run", "check", "ddl", "status", "retire", "resume", "dlq", "demo", "completions"]);
 }
 
 #[test]
 fn every_verb_has_a_help_text_with_an_example() {
-    for verb in ["run", "check", "ddl", "status", "retire", "resume", "demo", "completions", "dlq list", "dlq show"] {
+    for verb in
+        ["run", "check", "ddl", "status", "retire", "resume", "demo", "completions", "dlq list", "dlq show"]
+    {
         let error = parse(&format!("projector {verb} --help")).expect_err("help is an early end");
         assert!(!error.use_stderr(), "{verb}");
         let help = error.to_string();
-        assert!(help.contains("Examples:") && help.contains(&format!("  projector {verb}")), "{verb}: {help}");
+        assert!(
+            help.contains("Examples:") && help.contains(&format!("  projector {verb}")),
+            "{verb}: {help}"
+        );
     }
 }
 

@@ -163,8 +163,10 @@ impl Reports {
             let version = VersionReport::of(key, &partitions, catalogue.0.get(key), now);
             match projections.last_mut().filter(|last| last.projection == *key.projection) {
                 Some(projection) => projection.versions.push(version),
-                None => projections
-                    .push(ProjectionReport { projection: key.projection.to_string(), versions: vec![version] }),
+                None => projections.push(ProjectionReport {
+                    projection: key.projection.to_string(),
+                    versions: vec![version],
+                }),
             }
         }
         Self { projections }
@@ -182,8 +184,9 @@ impl Reports {
         self.projections.iter().find_map(|projection| {
             let with_view =
                 projection.versions.iter().filter(|version| version.views.iter().any(|view| view == name));
-            let version =
-                with_view.max_by_key(|version| (version.version_state == VersionState::Live.as_str(), version.version))?;
+            let version = with_view.max_by_key(|version| {
+                (version.version_state == VersionState::Live.as_str(), version.version)
+            })?;
             Some(version.view(&projection.projection, name))
         })
     }
