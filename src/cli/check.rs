@@ -291,7 +291,7 @@ pub(super) mod tests {
             views: vec![View { name: "products".into(), body: ViewBody::Table(TableId(0)) }],
             unknown_events: UnknownEvents::Ignore,
             on_error: OnError::DeadLetter,
-            staleness: Duration::from_secs(120),
+            staleness: Duration::from_mins(2),
             text: String::new(),
             digest: "d".into(),
         }

@@ -50,8 +50,7 @@ pub(super) async fn ddl(context: &Context, args: &DdlArgs) -> Result<Exit, Failu
             statements,
         })?;
     } else {
-        let text: String = statements.iter().map(|statement| format!("{statement};\n\n")).collect();
-        context.output.text(text.trim_end_matches('\n')).and_then(|()| context.output.text("\n"))?;
+        context.output.text(&format!("{};\n", statements.join(";\n\n")))?;
     }
     Ok(Exit::Done)
 }

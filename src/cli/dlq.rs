@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use bytes::Bytes;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -243,8 +244,8 @@ fn object(stored: &StoredDeadLetter, payload: Payload) -> DeadLetterObject {
         schema_id: letter.schema_id,
         state: stored.state.clone(),
         published_at: stored.published_at.map(time_of_micros),
-        key_bytes: record.key.as_ref().map(|key| key.len()),
-        value_bytes: record.value.as_ref().map(|value| value.len()),
+        key_bytes: record.key.as_ref().map(Bytes::len),
+        value_bytes: record.value.as_ref().map(Bytes::len),
         headers: record.headers.len(),
         payload: (payload == Payload::Shown).then(|| PayloadObject {
             key: record.key.as_deref().map(readable),
@@ -340,8 +341,6 @@ fn shown(letter: &DeadLetterObject) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
     use crate::dead_letter::DeadLetter;
     use crate::fault::{RecordFault, Stage};

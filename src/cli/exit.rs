@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::app::AppError;
 use crate::config::yaml::Mistake;
+use crate::http::HttpError;
 use crate::status::StatusError;
 use crate::store::{DatabaseCode, StoreError};
 use crate::versions::RetireError;
@@ -193,11 +194,13 @@ impl From<Vec<Mistake>> for Failure {
 impl From<AppError> for Failure {
     fn from(error: AppError) -> Self {
         let (exit, next) = match &error {
-            AppError::Configuration { .. } => (Exit::Usage, None),
+            AppError::Configuration { .. } | AppError::Http(HttpError::Bind { .. }) => (Exit::Usage, None),
             AppError::Refused { .. } => (Exit::Refused, None),
             AppError::Store { source, .. } => of_store(source),
             AppError::Kafka { source, .. } => of_kafka(source),
-            AppError::Http(_) => (Exit::Usage, None),
+            AppError::Http(HttpError::Serve(_)) => {
+                (Exit::Failed, Some("see why the system ended the listener, and start again".into()))
+            }
             AppError::NotWired(_) => (Exit::Failed, Some("use a release of this program".into())),
         };
         Self::Error { exit, error: error.into(), next }

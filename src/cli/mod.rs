@@ -125,12 +125,13 @@ impl Context {
     fn catalogue(settings: &Settings) -> Catalogue {
         let mut declarations = Vec::new();
         for path in &settings.projections {
-            match app::load_projection(path) {
-                Ok(checked) => declarations.push(checked.declaration),
-                Err(_) => tracing::warn!(
+            if let Ok(checked) = app::load_projection(path) {
+                declarations.push(checked.declaration);
+            } else {
+                tracing::warn!(
                     file = %path.display(),
                     "this projection cannot be read; its views and limit are not shown; see `projector check`"
-                ),
+                );
             }
         }
         Catalogue::of(declarations.iter().map(AsRef::as_ref))

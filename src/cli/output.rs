@@ -135,8 +135,9 @@ pub fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<Item = Ve
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    if text.is_empty() {
+    let mut text = String::new();
+    for line in table.lines() {
+        text.push_str(line.trim_end());
         text.push('\n');
     }
     text

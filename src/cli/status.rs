@@ -1,5 +1,6 @@
 //! `projector status`
 
+use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -90,11 +91,13 @@ fn text(reports: &Reports, with_partitions: bool) -> String {
         &[3, 4, 5, 6],
         reports.projections.iter().flat_map(rows),
     );
-    for (name, reason) in reasons(reports) {
-        text.push_str(&format!("\n{name}: {}", printable(&reason)));
-    }
-    if !text.ends_with('\n') {
+    let reasons = reasons(reports);
+    if !reasons.is_empty() {
         text.push('\n');
+    }
+    for (name, reason) in reasons {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name}: {}", printable(&reason));
     }
     if with_partitions {
         text.push('\n');

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
 const MAX_CONNECTIONS: usize = 128;
-const MAX_LIFE: Duration = Duration::from_secs(60);
+const MAX_LIFE: Duration = Duration::from_mins(1);
 
 /// A listener that has at most [`MAX_CONNECTIONS`] connections open.
 #[derive(Debug)]

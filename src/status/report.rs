@@ -282,7 +282,7 @@ mod tests {
     fn catalogue() -> Catalogue {
         let mut catalogue = Catalogue::default();
         for version in [1, 2] {
-            catalogue.add(key("catalogue", version), vec!["products".into()], Duration::from_secs(120));
+            catalogue.add(key("catalogue", version), vec!["products".into()], Duration::from_mins(2));
         }
         catalogue
     }

@@ -116,7 +116,7 @@ mod tests {
     use crate::position::NextOffset;
     use crate::store::Quarantine;
 
-    const LIMIT: Option<Duration> = Some(Duration::from_secs(120));
+    const LIMIT: Option<Duration> = Some(Duration::from_mins(2));
 
     fn behind(number: i32, seconds: i64) -> PartitionStatus {
         PartitionStatus {

@@ -333,7 +333,7 @@ mod tests {
             lag_records: lag,
             oldest_pending_millis: oldest,
             state: PartitionState::Flowing,
-            staleness: Duration::from_secs(120),
+            staleness: Duration::from_mins(2),
         }
     }
 
