@@ -61,11 +61,19 @@ impl Output {
         print(&text)
     }
 
-    /// Prints text, with the words for states in colour.
+    /// Prints text as it is.
     ///
     /// # Errors
     /// Standard output cannot be written.
     pub fn text(self, text: &str) -> Result<(), Failure> {
+        print(text)
+    }
+
+    /// Prints text about states, with the words for states in colour.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn states(self, text: &str) -> Result<(), Failure> {
         match self.colour {
             Colour::Plain => print(text),
             Colour::Ansi => print(&painted(text)),

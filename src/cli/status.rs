@@ -59,7 +59,7 @@ async fn show(
                 if args.watch && std::io::stdout().is_terminal() {
                     context.output.text("\x1b[2J\x1b[H")?;
                 }
-                context.output.text(&text(&reports, context.verbose > 0))?;
+                context.output.states(&text(&reports, context.verbose > 0))?;
             }
         }
         if !args.watch {
