@@ -12,7 +12,8 @@ use crate::projection::{Datum, TableId};
 /// The folded changes of a batch, or of several batches of one version.
 #[derive(Debug, Default)]
 pub struct Folded {
-    tables: Vec<HashMap<Key, FoldedRow>>,
+    /// For each table, in declared order, its rows.
+    pub tables: Vec<HashMap<Key, FoldedRow>>,
 }
 
 /// The folded changes of one row.

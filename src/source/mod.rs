@@ -105,9 +105,7 @@ pub enum Ownership {
 
 /// Held by the pipeline while it drains revoked partitions; dropping it lets them go.
 #[derive(Debug)]
-pub struct Revocation(
-    #[expect(dead_code, reason = "dropping it is the message")] pub Option<oneshot::Sender<()>>,
-);
+pub struct Revocation(pub Option<oneshot::Sender<()>>);
 
 /// What is wrong with a partition's log.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,160 @@
+//! The state of one partition in its runner: one enum, so that no two states can hold at once.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::batch::Batch;
+use super::retry::Backoff;
+use super::writer::Part;
+use crate::decode::SchemaId;
+use crate::position::{Fence, NextOffset};
+use crate::record::Record;
+use crate::source::StreamId;
+use crate::store::{PositionRow, Quarantine, QuarantineChange};
+
+/// A partition that the group assigns to this member.
+pub struct Partition {
+    /// Which writer it belongs to: partitions of a lane share transactions.
+    pub lane: usize,
+    /// What it is doing.
+    pub state: State,
+    /// The position that has been committed to Kafka, as far as this member knows.
+    pub committed: Option<NextOffset>,
+}
+
+/// What a partition is doing.
+pub enum State {
+    /// It is being claimed in the store, or waits for the next attempt.
+    Claiming(Backoff),
+    /// Records flow.
+    Flowing(Box<Flow>),
+    /// It waits for an operator; stored in its position row.
+    Quarantined {
+        /// The fence that its row holds.
+        fence: Fence,
+        /// Its boundary.
+        boundary: NextOffset,
+        /// Why.
+        why: Quarantine,
+    },
+}
+
+/// A partition whose records flow, or would if a fault outside passed.
+pub struct Flow {
+    /// The fence that its row holds, once what is in flight has been taken off.
+    pub fence: Fence,
+    /// Where a new version has caught up.
+    pub boundary: NextOffset,
+    /// The stream of records that is current; records of others are dropped.
+    pub stream: StreamId,
+    /// The batch that grows.
+    pub open: Batch,
+    /// Whether a transaction is in flight.
+    pub in_flight: bool,
+    /// Bytes that are in flight, for the budget.
+    pub bytes_in_flight: usize,
+    /// The time of the oldest record in flight.
+    pub oldest_in_flight: Option<i64>,
+    /// What a failed transaction has left, and when it is tried again.
+    pub retry: Option<Retry>,
+    /// Delays of retries, kept until a transaction succeeds.
+    pub backoff: Option<Backoff>,
+    /// The most records of one transaction while smaller batches are tried.
+    pub most: usize,
+    /// Records that wait for a schema, in order, and the schema.
+    pub waiting: Option<Waiting>,
+    /// What the next transaction does to the quarantine.
+    pub quarantine: QuarantineChange,
+    /// The next record that cannot be used passes as a dead letter whatever `on_error` says.
+    pub let_pass: bool,
+    /// The end of the quarantine waits for the record that caused it, so that both go into one transaction.
+    pub waits_for_record: bool,
+}
+
+/// A part that waits for a fault outside to pass.
+pub struct Retry {
+    /// When to try again.
+    pub at: Instant,
+    /// What to try.
+    pub part: Box<Part>,
+    /// Why it waits: shown by status.
+    pub why: String,
+}
+
+/// Records that wait for a schema.
+pub struct Waiting {
+    /// The schema.
+    pub schema: SchemaId,
+    /// Why it has not come yet, once that is known.
+    pub why: Option<String>,
+    /// The records in order; the first is the one that needs the schema.
+    pub records: VecDeque<Record>,
+    /// The end of the partition, if it has been seen behind them.
+    pub end: Option<NextOffset>,
+    /// Bytes held.
+    pub bytes: usize,
+}
+
+impl Flow {
+    /// A partition that has just been claimed.
+    pub fn new(row: &PositionRow, stream: StreamId, open: Batch, most: usize) -> Self {
+        Self {
+            fence: row.fence,
+            boundary: row.boundary,
+            stream,
+            open,
+            in_flight: false,
+            bytes_in_flight: 0,
+            oldest_in_flight: None,
+            retry: None,
+            backoff: None,
+            most,
+            waiting: None,
+            quarantine: QuarantineChange::Keep,
+            let_pass: false,
+            waits_for_record: false,
+        }
+    }
+
+    /// Whether a transaction could be started now.
+    pub fn is_ready(&self, now: Instant) -> bool {
+        if self.in_flight {
+            return false;
+        }
+        match &self.retry {
+            Some(retry) => retry.at <= now,
+            None if self.open.end() > self.fence.position => true,
+            None => match self.quarantine {
+                QuarantineChange::Keep => false,
+                QuarantineChange::Enter(_) => true,
+                QuarantineChange::End => !self.waits_for_record,
+            },
+        }
+    }
+
+    /// Whether more records may be added to the open batch.
+    pub fn accepts(&self) -> bool {
+        !matches!(self.quarantine, QuarantineChange::Enter(_))
+    }
+
+    /// Bytes that this partition holds, for the budget.
+    pub fn bytes(&self) -> usize {
+        self.open.bytes()
+            + self.bytes_in_flight
+            + self.waiting.as_ref().map_or(0, |waiting| waiting.bytes)
+            + self.retry.as_ref().map_or(0, |retry| retry.part.batch.bytes())
+    }
+
+    /// Why the partition is blocked, if it is.
+    pub fn blocked(&self) -> Option<String> {
+        let schema = || self.waiting.as_ref().and_then(|waiting| waiting.why.clone());
+        self.retry.as_ref().map(|retry| retry.why.clone()).or_else(schema)
+    }
+
+    /// The time of the oldest record that is read and not applied, milliseconds since 1970-01-01 UTC.
+    pub fn oldest_pending(&self) -> Option<i64> {
+        let waiting = self.waiting.as_ref().and_then(|w| w.records.iter().filter_map(|r| r.timestamp.millis()).min());
+        let retry = self.retry.as_ref().and_then(|retry| retry.part.batch.oldest_timestamp());
+        [self.oldest_in_flight, retry, self.open.oldest_timestamp(), waiting].into_iter().flatten().min()
+    }
+}

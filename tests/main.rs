@@ -1,0 +1,3 @@
+//! Every test that needs more than one module, in one binary.
+
+mod layers;
