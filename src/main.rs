@@ -1,3 +1,7 @@
-//! The `projector` program: parse, load, run the verb, exit code.
+//! `projector`: parse, load, run the verb, exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    projector::cli::main()
+}

@@ -15,18 +15,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
 const MAX_CONNECTIONS: usize = 128;
-const MAX_LIFE: Duration = Duration::from_secs(60);
+const MAX_LIFE: Duration = Duration::from_mins(1);
 
-/// A listener that has at most [`MAX_CONNECTIONS`] connections open.
+/// A listener with a bound on its open connections and on the life of each.
 #[derive(Debug)]
 pub(super) struct Bounded {
     listener: TcpListener,
     permits: Arc<Semaphore>,
+    life: Duration,
 }
 
 impl Bounded {
     pub(super) fn new(listener: TcpListener) -> Self {
-        Self { listener, permits: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
+        Self::with(listener, MAX_CONNECTIONS, MAX_LIFE)
+    }
+
+    fn with(listener: TcpListener, connections: usize, life: Duration) -> Self {
+        Self { listener, permits: Arc::new(Semaphore::new(connections)), life }
     }
 }
 
@@ -38,7 +43,7 @@ impl Listener for Bounded {
         let permit = self.permits.clone().acquire_owned().await.ok();
         // Accepting of a TcpListener logs and retries what passes by itself (too many open files).
         let (stream, address) = Listener::accept(&mut self.listener).await;
-        let deadline = Box::pin(tokio::time::sleep(MAX_LIFE));
+        let deadline = Box::pin(tokio::time::sleep(self.life));
         (Connection { stream, deadline, _permit: permit }, address)
     }
 
@@ -86,5 +91,31 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::routing::get;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_idle_connection_cannot_keep_others_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let bounded = Bounded::with(listener, 1, Duration::from_millis(100));
+        let router = Router::new().route("/", get(|| async { "here" }));
+        let server = tokio::spawn(async move { axum::serve(bounded, router).await });
+
+        let mut idle = TcpStream::connect(address).await.expect("accepted");
+        let answer =
+            reqwest::get(format!("http://{address}/")).await.expect("served after the idle one has ended");
+        assert_eq!(answer.text().await.expect("a body"), "here");
+        let read = tokio::time::timeout(Duration::from_secs(5), idle.read(&mut [0; 1])).await;
+        assert!(matches!(read, Ok(Ok(0) | Err(_))), "the idle connection is still open: {read:?}");
+        server.abort();
     }
 }

@@ -140,9 +140,7 @@ async fn bounded(
     };
     match tokio::time::timeout(REQUEST_LIMIT, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the answer took too long").into_response()
-        }
+        Err(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the answer took too long").into_response(),
     }
 }
 

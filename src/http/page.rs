@@ -49,7 +49,8 @@ fn render(reports: &Reports) -> String {
 fn render_version(page: &mut String, projection: &str, version: &VersionReport) {
     let reason = version.reason.as_deref().map(|reason| format!(" — {}", escape(reason))).unwrap_or_default();
     let limit = version.staleness_limit_seconds.map_or("not known".to_owned(), |limit| format!("{limit} s"));
-    let views = if version.views.is_empty() { "not known".to_owned() } else { escape(&version.views.join(", ")) };
+    let views =
+        if version.views.is_empty() { "not known".to_owned() } else { escape(&version.views.join(", ")) };
     // Writing to a String cannot fail.
     let _ = write!(
         page,

@@ -52,7 +52,7 @@ async fn served(partitions: Vec<PartitionStatus>) -> Served {
     let (health, status, stop) = (Health::new(), Arc::new(Scripted::default()), CancellationToken::new());
     *status.answer.lock().expect("not poisoned") = Some(Ok(partitions));
     let mut catalogue = Catalogue::default();
-    catalogue.add(version("catalogue"), vec!["products".into(), "search".into()], Duration::from_secs(120));
+    catalogue.add(version("catalogue"), vec!["products".into(), "search".into()], Duration::from_mins(2));
     let pages = Pages {
         health: health.clone(),
         metrics: metrics(),
@@ -159,7 +159,7 @@ async fn metrics_show_owned_partitions_and_the_state_of_their_views() {
         lag_records: Some(10),
         oldest_pending_millis: Some(now_millis() - 2000),
         state: PartitionState::Flowing,
-        staleness: Duration::from_secs(120),
+        staleness: Duration::from_mins(2),
     };
     telemetry::partition(&key, &owned, &gauges);
     let served = served(vec![partition(0), partition(1)]).await;

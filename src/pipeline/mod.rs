@@ -1,5 +1,6 @@
 //! BATCH → APPLY → COMMIT: one runner a version, and what the runners of a process share.
 //!
+//! - [`service`]: projections prepared and run; what a program sees of all this.
 //! - [`supervisor`]: keeps a runner going for each version, with a new client where the old one broke.
 //! - [`runner`]: the loop of one version.
 //! - [`partition`]: the state of one partition.
@@ -13,6 +14,7 @@ pub mod partition;
 pub mod publish;
 pub mod retry;
 pub mod runner;
+pub mod service;
 pub mod supervisor;
 pub mod writer;
 

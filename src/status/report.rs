@@ -163,8 +163,10 @@ impl Reports {
             let version = VersionReport::of(key, &partitions, catalogue.0.get(key), now);
             match projections.last_mut().filter(|last| last.projection == *key.projection) {
                 Some(projection) => projection.versions.push(version),
-                None => projections
-                    .push(ProjectionReport { projection: key.projection.to_string(), versions: vec![version] }),
+                None => projections.push(ProjectionReport {
+                    projection: key.projection.to_string(),
+                    versions: vec![version],
+                }),
             }
         }
         Self { projections }
@@ -182,8 +184,9 @@ impl Reports {
         self.projections.iter().find_map(|projection| {
             let with_view =
                 projection.versions.iter().filter(|version| version.views.iter().any(|view| view == name));
-            let version =
-                with_view.max_by_key(|version| (version.version_state == VersionState::Live.as_str(), version.version))?;
+            let version = with_view.max_by_key(|version| {
+                (version.version_state == VersionState::Live.as_str(), version.version)
+            })?;
             Some(version.view(&projection.projection, name))
         })
     }
@@ -279,7 +282,7 @@ mod tests {
     fn catalogue() -> Catalogue {
         let mut catalogue = Catalogue::default();
         for version in [1, 2] {
-            catalogue.add(key("catalogue", version), vec!["products".into()], Duration::from_secs(120));
+            catalogue.add(key("catalogue", version), vec!["products".into()], Duration::from_mins(2));
         }
         catalogue
     }
@@ -305,8 +308,48 @@ mod tests {
             ..caught_up(1)
         };
         let reports = Reports::of(&[stopped], &catalogue(), NOW);
-        insta::assert_snapshot!(serde_json::to_string_pretty(&reports.projections[0]).expect("plain"), @"");
-        insta::assert_snapshot!(serde_json::to_string(&reports.view("products")).expect("plain"), @"");
+        insta::assert_snapshot!(serde_json::to_string_pretty(&reports.projections[0]).expect("plain"), @r#"
+        {
+          "projection": "catalogue",
+          "versions": [
+            {
+              "version": 1,
+              "version_state": "live",
+              "state": "quarantined",
+              "reason": "partition shop.products:1 is quarantined: bug",
+              "lag_records": 0,
+              "age_seconds": 0.0,
+              "staleness_limit_seconds": 120.0,
+              "open_dead_letters": 0,
+              "as_of": "2027-01-15T08:00:00Z",
+              "views": [
+                "products"
+              ],
+              "partitions": [
+                {
+                  "topic": "shop.products",
+                  "partition": 1,
+                  "state": "quarantined",
+                  "reason": "bug",
+                  "detail": "see the log",
+                  "decide": "projector resume catalogue --partition shop.products:1 [--dead-letter]",
+                  "position": 100,
+                  "readable_end": 100,
+                  "boundary": 80,
+                  "lag_records": 0,
+                  "age_seconds": 0.0,
+                  "owner_alive": true,
+                  "observed_seconds_ago": 0.4,
+                  "epoch": 3,
+                  "revision": 12,
+                  "open_dead_letters": 0
+                }
+              ]
+            }
+          ]
+        }
+        "#);
+        insta::assert_snapshot!(serde_json::to_string(&reports.view("products")).expect("plain"), @r#"{"view":"products","projection":"catalogue","version":1,"state":"quarantined","reason":"partition shop.products:1 is quarantined: bug","lag_records":0,"age_seconds":0.0,"staleness_limit_seconds":120.0,"open_dead_letters":0,"as_of":"2027-01-15T08:00:00Z"}"#);
     }
 
     #[test]

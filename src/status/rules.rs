@@ -41,7 +41,8 @@ pub struct Judgement {
 pub fn judge(partitions: &[&PartitionStatus], limit: Option<Duration>, now: i64) -> Judgement {
     let lag_records =
         partitions.iter().try_fold(0_u64, |sum, partition| Some(sum.saturating_add(lag_records(partition)?)));
-    let age_seconds = partitions.iter().try_fold(0.0_f64, |oldest, partition| Some(oldest.max(age(partition, now)?)));
+    let age_seconds =
+        partitions.iter().try_fold(0.0_f64, |oldest, partition| Some(oldest.max(age(partition, now)?)));
     let (state, reason) = state(partitions, age_seconds_known(partitions, now), limit);
     Judgement {
         state,
@@ -63,7 +64,8 @@ fn state(partitions: &[&PartitionStatus], age: f64, limit: Option<Duration>) -> 
             partitions.iter().filter(|partition| partition_state(partition) == wanted).collect();
         (!found.is_empty()).then(|| {
             let first = found[0];
-            let others = if found.len() > 1 { format!(" and {} more", found.len() - 1) } else { String::new() };
+            let others =
+                if found.len() > 1 { format!(" and {} more", found.len() - 1) } else { String::new() };
             (first, format!("{}{others}", first.partition))
         })
     };
@@ -78,12 +80,16 @@ fn state(partitions: &[&PartitionStatus], age: f64, limit: Option<Duration>) -> 
         return (ViewState::Unavailable, Some(format!("nobody observes partition {names}")));
     }
     if let Some(first) = partitions.iter().find(|partition| partition.readable_end.is_none()) {
-        let why = format!("the end of partition {} is not known: the broker does not answer", first.partition);
+        let why =
+            format!("the end of partition {} is not known: the broker does not answer", first.partition);
         return (ViewState::Unavailable, Some(why));
     }
     if partitions[0].version_state != VersionState::Live {
         let behind = partitions.iter().filter(|partition| partition.position < partition.boundary).count();
-        let why = format!("being built: {behind} of {} partitions have not reached their boundary", partitions.len());
+        let why = format!(
+            "being built: {behind} of {} partitions have not reached their boundary",
+            partitions.len()
+        );
         return (ViewState::CatchingUp, Some(why));
     }
     if let Some(limit) = limit
@@ -110,7 +116,7 @@ mod tests {
     use crate::position::NextOffset;
     use crate::store::Quarantine;
 
-    const LIMIT: Option<Duration> = Some(Duration::from_secs(120));
+    const LIMIT: Option<Duration> = Some(Duration::from_mins(2));
 
     fn behind(number: i32, seconds: i64) -> PartitionStatus {
         PartitionStatus {
@@ -167,13 +173,19 @@ mod tests {
         };
         let judgement = judged(&[PartitionStatus { owner_alive: false, ..caught_up(0) }, stopped]);
         assert_eq!(judgement.state, ViewState::Quarantined);
-        assert_eq!(judgement.reason.as_deref(), Some("partition shop.products:2 is quarantined: log_expired"));
+        assert_eq!(
+            judgement.reason.as_deref(),
+            Some("partition shop.products:2 is quarantined: log_expired")
+        );
     }
 
     #[test]
     fn a_version_that_is_not_live_is_catching_up_and_says_how_far_it_is() {
-        let building =
-            |at| PartitionStatus { version_state: VersionState::Building, position: NextOffset::new(at), ..caught_up(0) };
+        let building = |at| PartitionStatus {
+            version_state: VersionState::Building,
+            position: NextOffset::new(at),
+            ..caught_up(0)
+        };
         let judgement = judged(&[building(80), building(79)]);
         assert_eq!(judgement.state, ViewState::CatchingUp);
         assert_eq!(
@@ -187,10 +199,7 @@ mod tests {
         let blocked = PartitionStatus { blocked: Some("SQLSTATE 53300".into()), ..behind(0, 5) };
         let judgement = judged(&[blocked]);
         assert_eq!(judgement.state, ViewState::Ready);
-        assert_eq!(
-            judgement.reason.as_deref(),
-            Some("partition shop.products:0 is blocked: SQLSTATE 53300")
-        );
+        assert_eq!(judgement.reason.as_deref(), Some("partition shop.products:0 is blocked: SQLSTATE 53300"));
     }
 
     prop_compose! {

@@ -203,7 +203,8 @@ fn write_owned(
             let number = version.version.to_string();
             let labels = [("projection", &*version.projection), ("projection_version", number.as_str())];
             let limit = gauges.staleness.as_secs_f64();
-            let is_stale = fresh.iter().any(|(_, gauges)| gauges.age_seconds(now).is_some_and(|age| age > limit));
+            let is_stale =
+                fresh.iter().any(|(_, gauges)| gauges.age_seconds(now).is_some_and(|age| age > limit));
             families.add(VIEW_LIMIT, &labels, limit);
             families.add(VIEW_STALE, &labels, f64::from(u8::from(is_stale)));
         }
@@ -302,9 +303,13 @@ fn with_labels(version: &VersionKey, partition: &TopicPartition, use_labels: imp
 fn help(name: &str) -> &'static str {
     match name {
         DEAD_LETTERS_OPEN => "Dead letters that nobody has decided on.",
-        DEAD_LETTERS_OLDEST_AGE => "Age of the oldest dead letter that nobody has decided on; 0 where there is none.",
+        DEAD_LETTERS_OLDEST_AGE => {
+            "Age of the oldest dead letter that nobody has decided on; 0 where there is none."
+        }
         PARTITION_LAG => "Readable end minus position: an upper bound of records that are not applied.",
-        PARTITION_AGE => "Age of the oldest event that is not applied; 0 when caught up, absent where it has no time.",
+        PARTITION_AGE => {
+            "Age of the oldest event that is not applied; 0 when caught up, absent where it has no time."
+        }
         PARTITION_STATE => "1 for the state that an owned partition is in.",
         VIEW_STATE => "1 for the state that the version's views are in, as the store knows it.",
         VIEW_STALE => "1 while an owned partition is older than the staleness limit.",
@@ -328,7 +333,7 @@ mod tests {
             lag_records: lag,
             oldest_pending_millis: oldest,
             state: PartitionState::Flowing,
-            staleness: Duration::from_secs(120),
+            staleness: Duration::from_mins(2),
         }
     }
 
@@ -374,7 +379,8 @@ mod tests {
             format!("projector_partition_state{{{labels}\"1\",state=\"flowing\"}} 1\n"),
             format!("projector_partition_state{{{labels}\"1\",state=\"quarantined\"}} 0\n"),
             "projector_view_stale{projection=\"orders\",projection_version=\"2\"} 1\n".to_owned(),
-            "projector_view_staleness_limit_seconds{projection=\"orders\",projection_version=\"2\"} 120\n".to_owned(),
+            "projector_view_staleness_limit_seconds{projection=\"orders\",projection_version=\"2\"} 120\n"
+                .to_owned(),
         ] {
             assert!(page.contains(&line), "{line} is not in\n{page}");
         }

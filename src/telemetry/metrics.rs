@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, counter, histogram};
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::{
+    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
 
 use super::gauges::{self, DeadLetterGauges, ViewGauges};
 use crate::fault::{Reason, Stage};
@@ -99,10 +101,7 @@ pub fn retry(version: &VersionKey, class: &'static str) {
 }
 
 fn version_labels(version: &VersionKey) -> Vec<(&'static str, String)> {
-    vec![
-        ("projection", version.projection.to_string()),
-        ("projection_version", version.version.to_string()),
-    ]
+    vec![("projection", version.projection.to_string()), ("projection_version", version.version.to_string())]
 }
 
 fn partition_labels(version: &VersionKey, partition: &TopicPartition) -> Vec<(&'static str, String)> {
@@ -176,8 +175,9 @@ impl Metrics {
 }
 
 fn recorder() -> Result<PrometheusRecorder, BuildError> {
-    let seconds =
-        [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0];
+    let seconds = [
+        0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0,
+    ];
     let records = [1.0, 10.0, 100.0, 1_000.0, 5_000.0, 10_000.0, 20_000.0, 50_000.0, 100_000.0, 200_000.0];
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(BATCH_RECORDS.into()), &records)?

@@ -1,0 +1,335 @@
+//! Projections at work, whoever runs them: `projector run`, the demo, or a program that brings projections of its own
+//! written in Rust.
+//!
+//! [`Service::prepare`] is everything before joining: wait for the store and the brokers, lay out, register. What is wrong
+//! then ends the process. [`Service::run`] joins and applies until it is told to stop; what goes wrong then is waited for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::publish::{self, DeadLetterTopic};
+use super::retry::{self, Backoff, Class};
+use super::{Budget, Shared, VersionParts, supervisor};
+use crate::config::settings::LimitSettings;
+use crate::decode::registry::Schemas;
+use crate::decode::{Decoder, DecoderError};
+use crate::position::NextOffset;
+use crate::projection::{Declaration, Projection, Start};
+use crate::record::TopicPartition;
+use crate::source::{Cluster, SourceError, TopicDescription};
+use crate::store::{
+    InstanceId, LogIdentity, PartitionStart, PartitionStatus, Quarantine, Registered, Registration, SharedStore,
+    StoreError, VersionKey, VersionState,
+};
+use crate::telemetry::Health;
+
+/// Why a service could not be prepared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// The store refuses, or holds something else than what is declared.
+    #[error("cannot prepare the read store")]
+    Store(#[source] StoreError),
+    /// Kafka refuses, or a topic is missing.
+    #[error("cannot prepare the topics")]
+    Kafka(#[source] SourceError),
+    /// A source cannot be decoded as it is declared.
+    #[error("cannot prepare decoding for {version}")]
+    Decoder {
+        /// The version.
+        version: String,
+        /// What is wrong.
+        #[source]
+        source: DecoderError,
+    },
+    /// The dead-letter topic does not exist.
+    #[error(
+        "the dead-letter topic {topic} does not exist; create it, or set `dead_letter: {{ topic: none }}` to keep dead \
+         letters in their table only"
+    )]
+    MissingDeadLetterTopic {
+        /// The topic.
+        topic: String,
+    },
+    /// It was told to stop while it waited.
+    #[error("told to stop while waiting for {0}")]
+    Stopped(&'static str),
+}
+
+/// What a service needs from outside.
+pub struct Outside {
+    /// The store.
+    pub store: SharedStore,
+    /// The cluster.
+    pub cluster: Arc<dyn Cluster>,
+    /// Schemas of the registry.
+    pub schemas: Schemas,
+    /// Where dead letters are sent, for each projection that publishes them.
+    pub dead_letter_topics: BTreeMap<String, Arc<dyn DeadLetterTopic>>,
+    /// The readiness that is told to the platform.
+    pub health: Health,
+}
+
+/// How a service works.
+#[derive(Debug, Clone)]
+pub struct Ways {
+    /// Consumer groups are `<group_prefix>.<projection>.v<version>`.
+    pub group_prefix: String,
+    /// Transactions at a time.
+    pub writers: usize,
+    /// Bounds.
+    pub limits: LimitSettings,
+    /// For how long an unknown schema id is asked for.
+    pub unknown_schema_wait: Duration,
+    /// How long a shutdown may take.
+    pub grace: Duration,
+}
+
+/// Projections that are registered and ready to run.
+pub struct Service {
+    shared: Arc<Shared>,
+    cluster: Arc<dyn Cluster>,
+    versions: Vec<Arc<VersionParts>>,
+    dead_letter_topics: BTreeMap<String, Arc<dyn DeadLetterTopic>>,
+    /// Readable ends when the service was prepared.
+    ends: BTreeMap<(String, TopicPartition), NextOffset>,
+}
+
+impl Service {
+    /// Everything before joining: waits for the store and the brokers, lays out the tables, and registers the versions.
+    ///
+    /// # Errors
+    /// What is wrong before joining ends the process: refused credentials, missing topics, a changed mapping, tables that
+    /// differ. Outages are waited for until `stop` is cancelled.
+    pub async fn prepare(
+        outside: Outside,
+        ways: &Ways,
+        projections: Vec<Arc<dyn Projection>>,
+        stop: &CancellationToken,
+    ) -> Result<Self, PrepareError> {
+        let store = outside.store;
+        waiting(stop, "the read store", || store.lay_out()).await?;
+        outside.health.laid_out();
+        let cluster_id = waiting(stop, "kafka", || outside.cluster.cluster_id()).await?;
+        let mut versions = Vec::new();
+        let mut ends = BTreeMap::new();
+        for projection in projections {
+            let declaration = Arc::new(projection.declaration().clone());
+            let group = format!("{}.{}.v{}", ways.group_prefix, declaration.name, declaration.version);
+            let topics: Vec<String> = declaration.sources.iter().map(|source| source.topic.clone()).collect();
+            let described = waiting(stop, "kafka", || outside.cluster.describe(&topics)).await?;
+            let partitions = starts(&declaration, &described);
+            for start in &partitions {
+                ends.insert((declaration.name.clone(), start.partition.clone()), start.boundary);
+            }
+            let log = LogIdentity { cluster_id: cluster_id.clone(), consumer_group: group.clone() };
+            let registration = Registration { declaration: declaration.clone(), log, partitions };
+            if waiting(stop, "the read store", || store.register(&registration)).await? == Registered::New {
+                tracing::info!(version = declaration.label(), group, "registered");
+            }
+            let mut decoders = Vec::with_capacity(declaration.sources.len());
+            for source in &declaration.sources {
+                let decoder = Decoder::new(source, outside.schemas.clone(), ways.limits.record)
+                    .map_err(|source| PrepareError::Decoder { version: declaration.label(), source })?;
+                decoders.push(decoder);
+            }
+            versions.push(Arc::new(VersionParts::new(projection, group, outside.schemas.clone(), decoders)));
+        }
+        check_dead_letter_topics(&outside.cluster, &outside.dead_letter_topics, stop).await?;
+        let shared = Shared {
+            store,
+            instance: InstanceId(uuid::Uuid::new_v4().to_string().into()),
+            host: host_name(),
+            writers: Arc::new(Semaphore::new(ways.writers)),
+            lanes: ways.writers,
+            budget: Budget::new(ways.limits.memory, versions.len()),
+            batch_records: ways.limits.batch_records,
+            partition_bytes: (ways.limits.memory / 16).max(256 * 1024),
+            unknown_schema_wait: ways.unknown_schema_wait,
+            grace: ways.grace,
+            health: outside.health,
+        };
+        let dead_letter_topics = outside.dead_letter_topics;
+        Ok(Self { shared: Arc::new(shared), cluster: outside.cluster, versions, dead_letter_topics, ends })
+    }
+
+    /// The declarations of the versions that are served.
+    pub fn declarations(&self) -> impl Iterator<Item = &Declaration> {
+        self.versions.iter().map(|parts| parts.declaration.as_ref())
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> SharedStore {
+        self.shared.store.clone()
+    }
+
+    /// Joins the groups and applies events until `stop` is cancelled, or every version has been retired.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut tasks = JoinSet::new();
+        for parts in &self.versions {
+            let (shared, cluster) = (self.shared.clone(), self.cluster.clone());
+            tasks.spawn(supervisor::keep_running(shared, parts.clone(), cluster, stop.clone()));
+        }
+        let stop_publishing = CancellationToken::new();
+        let mut publishers = JoinSet::new();
+        for parts in &self.versions {
+            if let Some(topic) = self.dead_letter_topics.get(&parts.declaration.name) {
+                let store = self.shared.store.clone();
+                publishers.spawn(publish::run(store, parts.clone(), topic.clone(), stop_publishing.clone()));
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+        stop_publishing.cancel();
+        while publishers.join_next().await.is_some() {}
+        if let Err(error) = self.shared.store.sign_off(&self.shared.instance).await {
+            tracing::info!(%error, "signing off failed; the heartbeat runs out by itself");
+        }
+        self.shared.store.close().await;
+    }
+
+    /// How far the store's positions of all partitions, whoever owns them, are on the way to the readable ends seen when the
+    /// service was prepared.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn catch_up(&self) -> Result<CatchUp, StoreError> {
+        let rows = self.shared.store.status(None).await?;
+        let mut far = CatchUp { partitions: self.ends.len(), ..CatchUp::default() };
+        for ((projection, partition), end) in &self.ends {
+            let is_row = |row: &&PartitionStatus| {
+                row.version.projection.as_ref() == projection.as_str()
+                    && row.partition == *partition
+                    && row.version_state != VersionState::Retired
+            };
+            let row = rows.iter().find(is_row);
+            let remaining = row.map_or(0, |row| row.position.lag_to(*end));
+            far.remaining_records += remaining;
+            let is_there = row.is_some_and(|row| row.position >= *end && row.version_state == VersionState::Live);
+            if !is_there {
+                far.partitions_behind += 1;
+            }
+            if let Some(row) = row.filter(|_| remaining > 0)
+                && let Some(why) = &row.quarantine
+            {
+                far.quarantined.push((row.version.clone(), partition.clone(), why.clone()));
+            }
+        }
+        Ok(far)
+    }
+}
+
+/// How far a service is on its way to the ends seen when it was prepared.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CatchUp {
+    /// Offsets that are not applied yet, all partitions together.
+    pub remaining_records: u64,
+    /// Partitions that have not reached their end, or whose version is not live.
+    pub partitions_behind: usize,
+    /// All partitions.
+    pub partitions: usize,
+    /// Partitions that will not reach their end until a command decides.
+    pub quarantined: Vec<(VersionKey, TopicPartition, Quarantine)>,
+}
+
+/// Start and boundary of every partition of a declaration's sources.
+fn starts(declaration: &Declaration, described: &BTreeMap<String, TopicDescription>) -> Vec<PartitionStart> {
+    let mut starts = Vec::new();
+    for source in &declaration.sources {
+        let Some(topic) = described.get(&source.topic) else { continue };
+        for (number, (first, end)) in &topic.partitions {
+            starts.push(PartitionStart {
+                partition: TopicPartition::new(source.topic.as_str(), *number),
+                topic_id: topic.topic_id.clone(),
+                start: match source.start {
+                    Start::Earliest => *first,
+                    Start::Latest => *end,
+                },
+                boundary: *end,
+            });
+        }
+    }
+    starts
+}
+
+/// A dead-letter topic that does not exist is a mistake to be found now, not with the first dead letter.
+async fn check_dead_letter_topics(
+    cluster: &Arc<dyn Cluster>,
+    topics: &BTreeMap<String, Arc<dyn DeadLetterTopic>>,
+    stop: &CancellationToken,
+) -> Result<(), PrepareError> {
+    let names: BTreeSet<String> = topics.values().map(|topic| topic.name().to_owned()).collect();
+    for name in names {
+        match waiting(stop, "kafka", || cluster.describe(std::slice::from_ref(&name))).await {
+            Err(PrepareError::Kafka(SourceError::MissingTopic { topic })) => {
+                return Err(PrepareError::MissingDeadLetterTopic { topic });
+            }
+            other => drop(other?),
+        }
+    }
+    Ok(())
+}
+
+/// An error of an outside service: to be waited for, or not.
+trait Passing: std::fmt::Display {
+    fn passes(&self) -> bool;
+    fn into_error(self) -> PrepareError;
+}
+
+impl Passing for StoreError {
+    fn passes(&self) -> bool {
+        matches!(retry::classify(self), Class::Infrastructure(_))
+    }
+
+    fn into_error(self) -> PrepareError {
+        PrepareError::Store(self)
+    }
+}
+
+impl Passing for SourceError {
+    fn passes(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::NotAMember { .. })
+    }
+
+    fn into_error(self) -> PrepareError {
+        PrepareError::Kafka(self)
+    }
+}
+
+/// Tries again while the fault is an outage, until `stop` is cancelled.
+async fn waiting<T, E, F, Fut>(stop: &CancellationToken, what: &'static str, mut attempt: F) -> Result<T, PrepareError>
+where
+    E: Passing,
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, E>>,
+{
+    let mut backoff = Backoff::up_to(Duration::from_secs(10));
+    loop {
+        match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(error) if error.passes() => {
+                if backoff.attempts() % 10 == 0 {
+                    tracing::warn!(%error, "waiting for {what}");
+                }
+                tokio::select! {
+                    () = stop.cancelled() => return Err(PrepareError::Stopped(what)),
+                    () = tokio::time::sleep(backoff.next(retry::jitter())) => {}
+                }
+            }
+            Err(error) => return Err(error.into_error()),
+        }
+    }
+}
+
+/// The host's name, for people who look at `projector_instances`.
+fn host_name() -> String {
+    std::env::var("HOSTNAME")
+        .ok()
+        .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok())
+        .map_or_else(|| "unknown".to_owned(), |name| name.trim().to_owned())
+}
