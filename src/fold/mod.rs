@@ -5,11 +5,16 @@
 //! - [`judge`]: the sequence of an aggregate; passes everything through while no source declares one.
 //! - [`rows`]: many changes of one row become an ordered list of few; applied in rounds.
 
+mod calendar;
 pub mod change;
+mod digits;
+mod form;
 pub mod judge;
+#[cfg(test)]
+mod one_by_one;
 pub mod rows;
 pub mod validate;
 
-pub use change::{Absent, Assign, Assignments, Change, Key, Present};
-pub use rows::{Folded, FoldedRow, FoldedTable};
-pub use validate::RowChange;
+pub use change::{Absent, Assign, Assignments, Change, Composed, Key, Present, SummedColumns};
+pub use rows::{Folded, FoldedChange, FoldedRow, FoldedTable};
+pub use validate::{RowChange, fit, validate};
