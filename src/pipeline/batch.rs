@@ -126,6 +126,8 @@ fn refuse_unknown(declaration: &Declaration, event_type: &str) -> Result<(), Rec
 pub struct Batch {
     records: Vec<Kept>,
     folded: Folded,
+    /// A record has been buried since: the folded changes still hold its own.
+    is_stale: bool,
     end: NextOffset,
     bytes: usize,
 }
@@ -142,7 +144,7 @@ impl Batch {
     /// An empty batch that begins at `position`.
     #[must_use]
     pub fn new(tables: &[Table], position: NextOffset) -> Self {
-        Self { records: Vec::new(), folded: Folded::new(tables), end: position, bytes: 0 }
+        Self { records: Vec::new(), folded: Folded::new(tables), is_stale: false, end: position, bytes: 0 }
     }
 
     /// Adds the next record of the partition.
@@ -213,6 +215,12 @@ impl Batch {
         &self.folded
     }
 
+    /// The folded changes where `run` is the whole batch and none of its records has been buried since it was folded.
+    #[must_use]
+    pub fn folded_whole(&self, run: &Range<usize>) -> Option<&Folded> {
+        (*run == (0..self.records.len()) && !self.is_stale).then_some(&self.folded)
+    }
+
     /// The changes of some of its records, folded anew.
     #[must_use]
     pub fn fold_run(&self, tables: &[Table], run: Range<usize>) -> Folded {
@@ -258,6 +266,7 @@ impl Batch {
 
     /// Makes the record at `index` a dead letter: none of its changes is applied.
     pub fn bury(&mut self, index: usize, letter: DeadLetter) {
+        self.is_stale |= !self.records[index].changes.is_empty();
         self.records[index].changes.clear();
         self.records[index].dead_letter = Some(Box::new(letter));
     }
@@ -267,6 +276,7 @@ impl Batch {
         self.records.drain(..count);
         self.bytes = self.records.iter().map(|kept| kept.bytes).sum();
         self.folded = self.fold_run(tables, 0..self.records.len());
+        self.is_stale = false;
     }
 }
 

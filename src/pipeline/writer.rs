@@ -210,7 +210,7 @@ impl Writer<'_> {
         let advances: Vec<Advance> = parts.iter().map(whole_advance).collect();
         let mut merged = Folded::new(&self.declaration.tables);
         for part in parts {
-            merged.merge(part.batch.folded());
+            merged.merge(part.batch.folded().clone());
         }
         let letters = parts.iter().flat_map(|part| part.batch.dead_letters(0..part.batch.len())).collect();
         self.transact(&merged, letters, &advances).await
@@ -277,11 +277,15 @@ impl Writer<'_> {
     }
 
     async fn transact_run(&mut self, part: &Part, run: Range<usize>, advance: &Advance) -> Attempt {
-        let tables = &self.declaration.clone().tables;
-        let folded = std::panic::catch_unwind(AssertUnwindSafe(|| part.batch.fold_run(tables, run.clone())));
+        let declaration = self.declaration.clone();
+        let letters: Vec<&DeadLetter> = part.batch.dead_letters(run.clone()).collect();
+        let advances = std::slice::from_ref(advance);
+        if let Some(folded) = part.batch.folded_whole(&run) {
+            return self.transact(folded, letters, advances).await;
+        }
+        let folded = std::panic::catch_unwind(AssertUnwindSafe(|| part.batch.fold_run(&declaration.tables, run)));
         let Ok(folded) = folded else { return panicked("fold a batch") };
-        let letters: Vec<&DeadLetter> = part.batch.dead_letters(run).collect();
-        self.transact(&folded, letters, std::slice::from_ref(advance)).await
+        self.transact(&folded, letters, advances).await
     }
 
     /// Stores a quarantine just before the record at `from`, in a transaction that changes nothing else.
