@@ -1,21 +1,31 @@
 //! Composition root: the one file that knows every part. The verbs of the command line call these functions.
 
-#![allow(clippy::unused_async, reason = "functions that are not wired yet wait for nothing")]
-
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use secrecy::ExposeSecret;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::settings::Settings;
-use crate::config::yaml::{Mistake, Place};
-use crate::http::HttpError;
-use crate::projection::Declaration;
+use crate::config::yaml::Mistake;
+use crate::dead_letter::publisher::Publisher;
+use crate::decode::registry::{HttpRegistry, MemoryRegistry, Schemas};
+use crate::http::{self, HttpError, Pages};
+use crate::pipeline::publish::DeadLetterTopic;
+use crate::pipeline::service::{CatchUp as Far, Outside, PrepareError, Service, Ways};
+use crate::projection::{Declaration, Projection, spec};
 use crate::record::TopicPartition;
-use crate::source::SourceError;
+use crate::source::kafka::KafkaCluster;
+use crate::source::{Cluster, SourceError};
+use crate::status::{CachedStatus, Catalogue};
+use crate::store::postgres::PostgresStore;
+use crate::store::sqlite::{OpenMode, SqliteStore};
 use crate::store::{Quarantine, SharedStore, StoreError, VersionKey};
+use crate::telemetry::{Health, Metrics};
 
 /// A failure of one of the functions here. Which exit code it gets is decided in `cli::exit`.
 #[derive(Debug, thiserror::Error)]
@@ -58,9 +68,15 @@ pub enum AppError {
     /// HTTP cannot be served.
     #[error("cannot serve HTTP")]
     Http(#[source] HttpError),
-    /// A part of the program that is not there yet.
-    #[error("{0} is not wired yet")]
-    NotWired(&'static str),
+    /// Preparing a run failed before joining.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    /// The demo could not do its work.
+    #[error(transparent)]
+    Demo(#[from] crate::demo::DemoError),
+    /// Files with mistakes; all of them.
+    #[error("{} mistakes in the files", .0.len())]
+    Mistakes(Vec<Mistake>),
 }
 
 /// Reads `projector.yaml`: `path`, else `$PROJECTOR_CONFIG`, `./projector.yaml`, `/etc/projector/projector.yaml`.
@@ -68,16 +84,18 @@ pub enum AppError {
 /// # Errors
 /// Every mistake in it.
 pub fn load_settings(path: Option<&Path>) -> Result<Settings, Vec<Mistake>> {
-    Err(vec![not_wired(path.unwrap_or(Path::new("projector.yaml")), "reading settings")])
+    crate::config::load(path)
 }
 
 /// A projection file that has been read.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CheckedProjection {
     /// Its declaration.
     pub declaration: Arc<Declaration>,
     /// What is allowed and likely not meant.
     pub warnings: Vec<Mistake>,
+    /// The projection itself.
+    pub projection: Arc<dyn Projection>,
 }
 
 /// Reads a projection file.
@@ -85,12 +103,42 @@ pub struct CheckedProjection {
 /// # Errors
 /// Every mistake in it.
 pub fn load_projection(path: &Path) -> Result<CheckedProjection, Vec<Mistake>> {
-    Err(vec![not_wired(path, "reading projections")])
+    let projection = spec::load(path)?;
+    let warnings = projection.warnings().iter().map(|warning| Mistake::new(&warning.place, &*warning.message)).collect();
+    let declaration = Arc::new(projection.declaration().clone());
+    Ok(CheckedProjection { declaration, warnings, projection: Arc::new(projection) })
 }
 
-fn not_wired(path: &Path, what: &str) -> Mistake {
-    let place = Place { file: Arc::from(path), line: 1, column: 1 };
-    Mistake::new(&place, format!("{what} is not wired yet"))
+/// The projections of the settings, or those of them that are named.
+fn chosen_projections(settings: &Settings, names: &[String]) -> Result<Vec<CheckedProjection>, AppError> {
+    let mut loaded = Vec::new();
+    let mut mistakes = Vec::new();
+    for file in &settings.projections {
+        match load_projection(file) {
+            Ok(projection) => loaded.push(projection),
+            Err(found) => mistakes.extend(found),
+        }
+    }
+    if !mistakes.is_empty() {
+        return Err(AppError::Mistakes(mistakes));
+    }
+    let known: BTreeSet<&str> = loaded.iter().map(|projection| projection.declaration.name.as_str()).collect();
+    let all = known.iter().copied().collect::<Vec<_>>().join(", ");
+    let refusal = |problem: String, fix: &str| Err(AppError::Configuration { problem, fix: fix.to_owned() });
+    if loaded.is_empty() {
+        return refusal("no projection is configured".to_owned(), "list the files under `projections` in projector.yaml");
+    }
+    if known.len() < loaded.len() {
+        return refusal(
+            "two projection files have the same projection name".to_owned(),
+            "keep one of them under `projections`; versions beside each other are not in this release",
+        );
+    }
+    if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
+        return refusal(format!("no projection is called {unknown}"), &format!("the configuration has {all}"));
+    }
+    loaded.retain(|projection| names.is_empty() || names.contains(&projection.declaration.name));
+    Ok(loaded)
 }
 
 /// What a store is opened for.
@@ -106,8 +154,34 @@ pub enum Purpose {
 ///
 /// # Errors
 /// It cannot be opened, or (SQLite, [`Purpose::Run`]) another process has it.
-pub async fn open_store(_settings: &Settings, _purpose: Purpose) -> Result<SharedStore, AppError> {
-    Err(AppError::NotWired("opening a store"))
+pub async fn open_store(settings: &Settings, purpose: Purpose) -> Result<SharedStore, AppError> {
+    let failed = |source| AppError::Store { action: "open the read store", source };
+    if let Some(path) = settings.store.url.expose_secret().strip_prefix("sqlite:") {
+        let mode = match purpose {
+            Purpose::Run => OpenMode::Run,
+            Purpose::Inspect => OpenMode::Inspect,
+        };
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return Ok(Arc::new(SqliteStore::open(Path::new(path), mode).await.map_err(failed)?));
+    }
+    Ok(Arc::new(PostgresStore::connect(&settings.store).await.map_err(failed)?))
+}
+
+fn open_cluster(settings: &Settings) -> Result<Arc<dyn Cluster>, AppError> {
+    let cluster = KafkaCluster::new(&settings.kafka, &settings.limits)
+        .map_err(|source| AppError::Kafka { action: "make a kafka client", source })?;
+    Ok(Arc::new(cluster))
+}
+
+fn open_registry(settings: &Settings) -> Result<Schemas, AppError> {
+    let Some(registry) = &settings.schema_registry else {
+        return Ok(Schemas::new(Arc::new(MemoryRegistry::default())));
+    };
+    let registry = HttpRegistry::new(registry).map_err(|error| AppError::Configuration {
+        problem: format!("the schema registry cannot be used: {error}"),
+        fix: "see `schema_registry` in projector.yaml".to_owned(),
+    })?;
+    Ok(Schemas::new(Arc::new(registry)))
 }
 
 /// The SQL that registering a declaration would run in the store of the settings.
@@ -133,12 +207,62 @@ pub struct ServiceFinding {
 }
 
 /// Looks at the services that the settings name, without changing anything.
-pub async fn check_services(_settings: &Settings, _declarations: &[Arc<Declaration>]) -> Vec<ServiceFinding> {
-    vec![ServiceFinding {
-        what: "services".into(),
-        ok: false,
-        detail: "checking services is not wired yet".into(),
-    }]
+pub async fn check_services(settings: &Settings, declarations: &[Arc<Declaration>]) -> Vec<ServiceFinding> {
+    let finding = |what: &str, result: Result<String, String>| ServiceFinding {
+        what: what.to_owned(),
+        ok: result.is_ok(),
+        detail: result.unwrap_or_else(|wrong| wrong),
+    };
+    let mut findings = Vec::new();
+    let store = match open_store(settings, Purpose::Inspect).await {
+        Ok(store) => {
+            let answer = store.versions().await;
+            store.close().await;
+            match answer {
+                Ok(versions) => Ok(format!("{} versions are registered", versions.len())),
+                Err(error) => Err(error.to_string()),
+            }
+        }
+        Err(error) => Err(chain(&error)),
+    };
+    findings.push(finding("store", store));
+    match open_cluster(settings) {
+        Ok(cluster) => {
+            let id = cluster.cluster_id().await;
+            findings.push(finding("kafka", id.map(|id| format!("cluster {id}")).map_err(|error| error.to_string())));
+            let mut topics: BTreeSet<String> = BTreeSet::new();
+            for declaration in declarations {
+                topics.extend(declaration.sources.iter().map(|source| source.topic.clone()));
+                topics.extend(settings.dead_letter.topic_of(&settings.kafka.group_prefix, &declaration.name));
+            }
+            for topic in topics {
+                let described = cluster.describe(std::slice::from_ref(&topic)).await;
+                let result = described
+                    .map(|about| format!("{} partitions", about.values().map(|t| t.partitions.len()).sum::<usize>()))
+                    .map_err(|error| error.to_string());
+                findings.push(finding(&format!("topic {topic}"), result));
+            }
+        }
+        Err(error) => findings.push(finding("kafka", Err(chain(&error)))),
+    }
+    if settings.schema_registry.is_some() {
+        let result = match open_registry(settings) {
+            Ok(schemas) => schemas.ping().await.map(|()| "answers".to_owned()).map_err(|error| error.to_string()),
+            Err(error) => Err(chain(&error)),
+        };
+        findings.push(finding("schema_registry", result));
+    }
+    findings
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text = format!("{text}: {source}");
+        next = source.source();
+    }
+    text
 }
 
 /// What `run` was asked to do.
@@ -196,12 +320,178 @@ pub trait RunWatcher: Send + Sync {
 /// # Errors
 /// What is wrong before joining ([`AppError::Configuration`] and others), or the process cannot go on.
 pub async fn run(
-    _settings: Settings,
-    _options: RunOptions,
-    _watcher: Arc<dyn RunWatcher>,
-    _stop: CancellationToken,
+    settings: Settings,
+    options: RunOptions,
+    watcher: Arc<dyn RunWatcher>,
+    stop: CancellationToken,
 ) -> Result<RunOutcome, AppError> {
-    Err(AppError::NotWired("running"))
+    let chosen = chosen_projections(&settings, &options.names)?;
+    let projections = chosen.into_iter().map(|checked| checked.projection).collect();
+    run_projections(&settings, projections, options.until, watcher, stop).await
+}
+
+/// Runs projections, however they were made: what a program with projections written in Rust calls.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_projections(
+    settings: &Settings,
+    projections: Vec<Arc<dyn Projection>>,
+    until: Until,
+    watcher: Arc<dyn RunWatcher>,
+    stop: CancellationToken,
+) -> Result<RunOutcome, AppError> {
+    let health = Health::new();
+    health.configured();
+    let metrics = Arc::new(Metrics::install().map_err(|error| AppError::Configuration {
+        problem: chain(&error),
+        fix: "run one service in a process".to_owned(),
+    })?);
+    let catalogue = Catalogue::of(projections.iter().map(|projection| projection.declaration()));
+    let store = open_store(settings, Purpose::Run).await?;
+    let stop_http = CancellationToken::new();
+    let (listen, serving) = match settings.http.listen {
+        None => (None, None),
+        Some(address) => {
+            let listener = http::bind(address).await.map_err(AppError::Http)?;
+            let listen = listener.local_addr().ok();
+            let status = Arc::new(CachedStatus::new(store.clone()));
+            let pages = Pages { health: health.clone(), metrics: metrics.clone(), status, catalogue: Arc::new(catalogue) };
+            (listen, Some(tokio::spawn(http::serve(listener, pages, stop_http.clone()))))
+        }
+    };
+    let outside = outside(settings, store, &projections, health)?;
+    let result = serve(settings, outside, projections, until, watcher.as_ref(), listen, stop).await;
+    stop_http.cancel();
+    if let Some(serving) = serving {
+        drop(tokio::time::timeout(Duration::from_secs(1), serving).await);
+    }
+    result
+}
+
+fn outside(
+    settings: &Settings,
+    store: SharedStore,
+    projections: &[Arc<dyn Projection>],
+    health: Health,
+) -> Result<Outside, AppError> {
+    let publisher = Publisher::connect(&settings.kafka)
+        .map_err(|source| AppError::Kafka { action: "make the dead-letter producer", source })?;
+    let publisher = Arc::new(publisher);
+    let mut dead_letter_topics: BTreeMap<String, Arc<dyn DeadLetterTopic>> = BTreeMap::new();
+    for projection in projections {
+        let name = &projection.declaration().name;
+        if let Some(topic) = settings.dead_letter.topic_of(&settings.kafka.group_prefix, name) {
+            let styles = settings.dead_letter.headers.clone();
+            let topic = PublishedTopic { publisher: publisher.clone(), topic, styles };
+            dead_letter_topics.insert(name.clone(), Arc::new(topic));
+        }
+    }
+    let (cluster, schemas) = (open_cluster(settings)?, open_registry(settings)?);
+    Ok(Outside { store, cluster, schemas, dead_letter_topics, health })
+}
+
+async fn serve(
+    settings: &Settings,
+    outside: Outside,
+    projections: Vec<Arc<dyn Projection>>,
+    until: Until,
+    watcher: &dyn RunWatcher,
+    listen: Option<SocketAddr>,
+    stop: CancellationToken,
+) -> Result<RunOutcome, AppError> {
+    let wait = settings.schema_registry.as_ref().map(|registry| registry.unknown_id_wait);
+    let ways = Ways {
+        group_prefix: settings.kafka.group_prefix.clone(),
+        writers: settings.store.writers,
+        limits: settings.limits.clone(),
+        unknown_schema_wait: wait.unwrap_or(Duration::from_secs(10)),
+        grace: settings.shutdown_grace,
+    };
+    let service = match Service::prepare(outside, &ways, projections, &stop).await {
+        Ok(service) => Arc::new(service),
+        Err(PrepareError::Stopped(_)) => return Ok(RunOutcome::Stopped),
+        Err(error) => return Err(error.into()),
+    };
+    let versions: Vec<VersionKey> = service.versions().cloned().collect();
+    watcher.started(&versions, listen);
+    let ending = stop.child_token();
+    let running = tokio::spawn({
+        let (service, ending) = (service.clone(), ending.clone());
+        async move { service.run(ending).await }
+    });
+    let outcome = match until {
+        Until::Stopped => RunOutcome::Stopped,
+        Until::CaughtUp => catch_up(&service, watcher, &ending).await,
+    };
+    if until == Until::CaughtUp {
+        ending.cancel();
+    }
+    // A panic in there has been logged; the process ends all the same.
+    drop(running.await);
+    Ok(outcome)
+}
+
+/// Waits until the service has caught up, is stopped, or is stuck at a quarantine with everything else done.
+async fn catch_up(service: &Service, watcher: &dyn RunWatcher, stop: &CancellationToken) -> RunOutcome {
+    let mut pause = tokio::time::interval(Duration::from_millis(100));
+    let mut told = tokio::time::Instant::now();
+    let mut total = 0;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return RunOutcome::Stopped,
+            _ = pause.tick() => {}
+        }
+        let far = match service.catch_up().await {
+            Ok(far) => far,
+            Err(error) => {
+                tracing::debug!(%error, "positions cannot be read; trying again");
+                continue;
+            }
+        };
+        total = total.max(far.remaining_records);
+        let is_done = far.partitions_behind == 0;
+        if is_done || told.elapsed() >= Duration::from_secs(1) {
+            told = tokio::time::Instant::now();
+            watcher.progress(progress(&far, total));
+        }
+        if is_done {
+            return RunOutcome::CaughtUp;
+        }
+        if far.is_stuck() {
+            return RunOutcome::Quarantined(far.quarantined);
+        }
+    }
+}
+
+fn progress(far: &Far, total_records: u64) -> CatchUp {
+    CatchUp {
+        total_records,
+        remaining_records: far.remaining_records,
+        partitions_behind: far.partitions_behind,
+        partitions: far.partitions,
+    }
+}
+
+/// One projection's dead-letter topic.
+struct PublishedTopic {
+    publisher: Arc<Publisher>,
+    topic: String,
+    styles: Vec<crate::config::settings::HeaderStyle>,
+}
+
+#[async_trait::async_trait]
+impl DeadLetterTopic for PublishedTopic {
+    fn name(&self) -> &str {
+        &self.topic
+    }
+
+    async fn publish(
+        &self,
+        letter: &crate::dead_letter::DeadLetter,
+    ) -> Result<(), crate::dead_letter::publisher::PublishError> {
+        self.publisher.publish(&self.topic, letter, &self.styles).await
+    }
 }
 
 /// What `demo` was asked to do.
@@ -264,9 +554,9 @@ pub trait DemoWatcher: Send + Sync {
 /// # Errors
 /// Something did not work. A difference from the model is not an error but [`DemoReport::verified`].
 pub async fn demo(
-    _options: DemoOptions,
-    _watcher: Arc<dyn DemoWatcher>,
-    _stop: CancellationToken,
+    options: DemoOptions,
+    watcher: Arc<dyn DemoWatcher>,
+    stop: CancellationToken,
 ) -> Result<DemoReport, AppError> {
-    Err(AppError::NotWired("the demo"))
+    Ok(crate::demo::run(options, watcher, stop).await?)
 }

@@ -168,7 +168,14 @@ pub struct RecordFault {
 impl RecordFault {
     /// A fault of `stage` with a `detail` that quotes no value.
     pub fn new(stage: Stage, reason: Reason, detail: impl Into<String>) -> Self {
-        Self { stage, reason, detail: printable(detail.into()), column: None, constraint: None, sqlstate: None }
+        Self {
+            stage,
+            reason,
+            detail: printable(detail.into()),
+            column: None,
+            constraint: None,
+            sqlstate: None,
+        }
     }
 
     /// Names the column, as `table.column`.

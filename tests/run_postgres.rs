@@ -12,16 +12,15 @@ async fn records_become_rows_dead_letters_and_offsets() {
     shop.send("c00002", r#"{"kind":"LimitSet","limit":500}"#).await;
     shop.send("c00003", "not JSON").await;
     shop.send("c00004", r#"{"kind":"SomethingElse"}"#).await;
-    shop.kafka
-        .send(Out { topic: &shop.topic, key: Some(b"c00005"), value: None, ..Out::default() })
-        .await;
+    shop.kafka.send(Out { topic: &shop.topic, key: Some(b"c00005"), value: None, ..Out::default() }).await;
 
     shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
 
     let mut expected = paid;
     expected.remove("c00005");
     assert_eq!(shop.customers().await, expected);
-    let limit = shop.database.one("select limit_cents::text from {s}.customers where customer = 'c00002'").await;
+    let limit =
+        shop.database.one("select limit_cents::text from {s}.customers where customer = 'c00002'").await;
     assert_eq!(limit, "500");
     let letters = shop
         .database
@@ -38,7 +37,12 @@ async fn records_become_rows_dead_letters_and_offsets() {
         .await;
     assert_eq!(
         kept,
-        [["c00001".to_owned(), r#"{"kind":"LimitSet","limit":3000000000}"#.to_owned(), partition.to_string(), offset.to_string()]]
+        [[
+            "c00001".to_owned(),
+            r#"{"kind":"LimitSet","limit":3000000000}"#.to_owned(),
+            partition.to_string(),
+            offset.to_string()
+        ]]
     );
 
     let ends: i64 = shop.kafka.committed(&shop.group(), &shop.topic, 3).values().sum();
@@ -46,7 +50,8 @@ async fn records_become_rows_dead_letters_and_offsets() {
     assert_eq!(shop.progress().await, 2005);
 
     let published = shop.kafka.read_all(&shop.dead_letter_topic());
-    let mut reasons: Vec<_> = published.iter().filter_map(|message| header(message, "projector.reason")).collect();
+    let mut reasons: Vec<_> =
+        published.iter().filter_map(|message| header(message, "projector.reason")).collect();
     reasons.sort();
     assert_eq!(reasons, ["invalid_json", "value_out_of_range"]);
     shop.database.drop().await;
@@ -131,8 +136,10 @@ async fn a_quarantined_partition_waits_for_resume_while_the_others_go_on() {
     shop.place.run(&["run", "--until-caught-up"]).expect_code(1);
     let positions = shop
         .database
-        .rows("select partition::text, position::text, quarantine_reason from {s}.projector_positions \
-               where quarantine_reason is not null")
+        .rows(
+            "select partition::text, position::text, quarantine_reason from {s}.projector_positions \
+               where quarantine_reason is not null",
+        )
         .await;
     assert_eq!(
         positions,
@@ -141,7 +148,13 @@ async fn a_quarantined_partition_waits_for_resume_while_the_others_go_on() {
     let mut running = shop.place.start("run", &["run"]);
     eventually("the partitions are owned", || owners(&shop, 1)).await;
     shop.place
-        .run(&["resume", "orders", "--partition", &format!("{}:{bad_partition}", shop.topic), "--dead-letter"])
+        .run(&[
+            "resume",
+            "orders",
+            "--partition",
+            &format!("{}:{bad_partition}", shop.topic),
+            "--dead-letter",
+        ])
         .expect_code(0);
     eventually("everything is applied", || async { (shop.progress().await == 401).then_some(()) }).await;
     eventually("the version is live", || async {
@@ -150,9 +163,12 @@ async fn a_quarantined_partition_waits_for_resume_while_the_others_go_on() {
     })
     .await;
     assert_eq!(shop.customers().await, expected);
-    let letters = shop.database.rows("select reason, record_offset::text from {s}.projector_dead_letters").await;
+    let letters =
+        shop.database.rows("select reason, record_offset::text from {s}.projector_dead_letters").await;
     assert_eq!(letters, [["value_out_of_range".to_owned(), bad_offset.to_string()]]);
-    let left = shop.database.one("select count(*)::text from {s}.projector_positions where quarantine_reason is not null");
+    let left = shop
+        .database
+        .one("select count(*)::text from {s}.projector_positions where quarantine_reason is not null");
     assert_eq!(left.await, "0");
     running.signal("TERM");
     assert_eq!(running.ended().await.code(), Some(0), "{}", running.log());

@@ -57,12 +57,21 @@ impl Shop {
     /// Produces one event.
     pub async fn send(&self, key: &str, value: &str) -> (i32, i64) {
         self.kafka
-            .send(Out { topic: &self.topic, key: Some(key.as_bytes()), value: Some(value.as_bytes()), ..Out::default() })
+            .send(Out {
+                topic: &self.topic,
+                key: Some(key.as_bytes()),
+                value: Some(value.as_bytes()),
+                ..Out::default()
+            })
             .await
     }
 
     /// Produces `count` payments of 1 to 7 cents over `customers` customers; returns what each has paid, and how often.
-    pub async fn pay(&self, count: usize, customers: usize) -> std::collections::BTreeMap<String, (i64, i64)> {
+    pub async fn pay(
+        &self,
+        count: usize,
+        customers: usize,
+    ) -> std::collections::BTreeMap<String, (i64, i64)> {
         let mut paid = std::collections::BTreeMap::new();
         let mut records = Vec::with_capacity(count);
         for number in 0..count {
@@ -78,9 +87,12 @@ impl Shop {
 
     /// What each customer has paid, and how often, by the view.
     pub async fn customers(&self) -> std::collections::BTreeMap<String, (i64, i64)> {
-        let rows = self.database.rows("select customer, cents::text, payments::text from {s}.customers").await;
+        let rows =
+            self.database.rows("select customer, cents::text, payments::text from {s}.customers").await;
         rows.into_iter()
-            .map(|row| (row[0].clone(), (row[1].parse().expect("a number"), row[2].parse().expect("a number"))))
+            .map(|row| {
+                (row[0].clone(), (row[1].parse().expect("a number"), row[2].parse().expect("a number")))
+            })
             .collect()
     }
 

@@ -4,6 +4,7 @@
 //! (promise P5). [`publisher`] sends it to the dead-letter topic afterwards, at least once.
 
 pub mod headers;
+pub mod publisher;
 
 use crate::fault::RecordFault;
 use crate::record::Record;

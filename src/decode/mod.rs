@@ -55,3 +55,29 @@ impl Default for Limits {
         Self { max_record_bytes: 8 * 1024 * 1024, max_depth: 64, max_items: 100_000 }
     }
 }
+
+/// STUB
+#[derive(Clone)]
+pub struct Decoder;
+/// STUB
+#[derive(Debug, thiserror::Error)]
+#[error("x")]
+pub struct DecoderError;
+impl Decoder {
+    /// STUB
+    pub fn new(
+        _: &crate::projection::SourceDeclaration,
+        _: registry::Schemas,
+        _: Limits,
+    ) -> Result<Self, DecoderError> {
+        Ok(Self)
+    }
+    /// STUB
+    pub fn decode(&self, _: &crate::record::Record) -> Result<Decoded, Undecoded> {
+        Err(Undecoded::AwaitsSchema(SchemaId(1)))
+    }
+}
+/// STUB
+pub fn schema_id(_: &crate::projection::ValueFormat, _: &[u8]) -> Option<SchemaId> {
+    None
+}

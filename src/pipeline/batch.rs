@@ -96,7 +96,7 @@ impl Reader {
             refuse_unknown(declaration, name).map_err(Undecoded::Fault)?;
             telemetry::event_ignored(&self.version, topic, name);
         }
-        let changes = validate::validate(&declaration.tables, self.changes.take()).map_err(Undecoded::Fault)?;
+        let changes = validate(&declaration.tables, self.changes.take()).map_err(Undecoded::Fault)?;
         match judge::judge() {
             judge::Verdict::Apply => Ok(changes),
         }

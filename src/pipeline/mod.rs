@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, Semaphore};
 
-use crate::decode::registry::Schemas;
 use crate::decode::Decoder;
+use crate::decode::registry::Schemas;
 use crate::projection::{Declaration, Projection};
 use crate::record::TopicPartition;
 use crate::source::{Cluster, SourceError};
@@ -121,10 +121,18 @@ pub struct VersionParts {
 impl VersionParts {
     /// The parts of a version. `decoders` in the order of the declaration's sources.
     #[must_use]
-    pub fn new(projection: Arc<dyn Projection>, group: String, schemas: Schemas, decoders: Vec<Decoder>) -> Self {
+    pub fn new(
+        projection: Arc<dyn Projection>,
+        group: String,
+        schemas: Schemas,
+        decoders: Vec<Decoder>,
+    ) -> Self {
         let declaration = Arc::new(projection.declaration().clone());
         Self {
-            version: VersionKey { projection: declaration.name.as_str().into(), version: declaration.version },
+            version: VersionKey {
+                projection: declaration.name.as_str().into(),
+                version: declaration.version,
+            },
             declaration,
             group,
             schemas,

@@ -182,7 +182,8 @@ impl Flow {
 
     /// The time of the oldest record that is read and not applied, milliseconds since 1970-01-01 UTC.
     pub fn oldest_pending(&self) -> Option<i64> {
-        let waiting = self.waiting.as_ref().and_then(|w| w.records.iter().filter_map(|r| r.timestamp.millis()).min());
+        let waiting =
+            self.waiting.as_ref().and_then(|w| w.records.iter().filter_map(|r| r.timestamp.millis()).min());
         let retry = self.retry.as_ref().and_then(|retry| retry.part.batch.oldest());
         let held = [self.oldest_in_flight, retry, self.open.oldest(), waiting, self.culprit];
         held.into_iter().flatten().min().or(self.last_applied)

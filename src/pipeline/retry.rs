@@ -41,7 +41,9 @@ pub fn classify(error: &StoreError) -> Class {
         StoreError::ForeignRow { table } => Class::Record(Box::new(RecordFault::new(
             Stage::Apply,
             Reason::ForeignRow,
-            format!("the row of table {table} belongs to another aggregate; a row must get all of its events from one"),
+            format!(
+                "the row of table {table} belongs to another aggregate; a row must get all of its events from one"
+            ),
         ))),
         StoreError::Layout { .. } | StoreError::Refused { .. } => Class::Operator,
         StoreError::Bug { .. } => Class::Bug,
@@ -106,7 +108,8 @@ fn of_sqlite(code: i32, place: &ErrorPlace) -> Class {
 }
 
 fn refusal(reason: Reason, code: &str, place: &ErrorPlace) -> RecordFault {
-    let mut fault = RecordFault::new(Stage::Apply, reason, format!("the database refused the row: {code}{place}"));
+    let mut fault =
+        RecordFault::new(Stage::Apply, reason, format!("the database refused the row: {code}{place}"));
     fault.sqlstate = Some(code.to_owned());
     fault.constraint.clone_from(&place.constraint);
     fault.column = match (&place.table, &place.column) {
@@ -170,7 +173,10 @@ mod tests {
         for code in ["22003", "22P02", "23505", "23503", "23514", "44000", "54000", "P0001"] {
             assert!(matches!(sqlstate(code), Class::Record(_)), "{code}");
         }
-        for code in ["08006", "25006", "25P03", "40001", "40P01", "53100", "53300", "55P03", "57P01", "57P03", "58030", "0A000"] {
+        for code in [
+            "08006", "25006", "25P03", "40001", "40P01", "53100", "53300", "55P03", "57P01", "57P03",
+            "58030", "0A000",
+        ] {
             assert!(matches!(sqlstate(code), Class::Infrastructure(_)), "{code}");
         }
         for code in ["28P01", "3D000", "3F000", "42501", "42P01", "42703"] {
@@ -183,7 +189,11 @@ mod tests {
 
     #[test]
     fn a_refusal_names_code_and_constraint() {
-        let place = ErrorPlace { constraint: Some("users_email_key".into()), table: Some("users__v1".into()), column: None };
+        let place = ErrorPlace {
+            constraint: Some("users_email_key".into()),
+            table: Some("users__v1".into()),
+            column: None,
+        };
         let Class::Record(fault) = of_sqlstate("23505", &place) else { panic!("a record fault") };
         assert_eq!(fault.reason, Reason::UniqueViolation);
         assert_eq!(fault.constraint.as_deref(), Some("users_email_key"));

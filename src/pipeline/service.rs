@@ -23,8 +23,8 @@ use crate::projection::{Declaration, Projection, Start};
 use crate::record::TopicPartition;
 use crate::source::{Cluster, SourceError, TopicDescription};
 use crate::store::{
-    InstanceId, LogIdentity, PartitionStart, PartitionStatus, Quarantine, Registered, Registration, SharedStore,
-    StoreError, VersionKey, VersionState,
+    InstanceId, LogIdentity, PartitionStart, PartitionStatus, Quarantine, Registered, Registration,
+    SharedStore, StoreError, VersionKey, VersionState,
 };
 use crate::telemetry::Health;
 
@@ -158,9 +158,9 @@ impl Service {
         Ok(Self { shared: Arc::new(shared), cluster: outside.cluster, versions, dead_letter_topics, ends })
     }
 
-    /// The declarations of the versions that are served.
-    pub fn declarations(&self) -> impl Iterator<Item = &Declaration> {
-        self.versions.iter().map(|parts| parts.declaration.as_ref())
+    /// The versions that are served.
+    pub fn versions(&self) -> impl Iterator<Item = &VersionKey> {
+        self.versions.iter().map(|parts| &parts.version)
     }
 
     /// The store.
@@ -210,14 +210,15 @@ impl Service {
             let row = rows.iter().find(is_row);
             let remaining = row.map_or(0, |row| row.position.lag_to(*end));
             far.remaining_records += remaining;
-            let is_there = row.is_some_and(|row| row.position >= *end && row.version_state == VersionState::Live);
+            let is_there =
+                row.is_some_and(|row| row.position >= *end && row.version_state == VersionState::Live);
             if !is_there {
                 far.partitions_behind += 1;
             }
-            if let Some(row) = row.filter(|_| remaining > 0)
-                && let Some(why) = &row.quarantine
-            {
-                far.quarantined.push((row.version.clone(), partition.clone(), why.clone()));
+            match row.filter(|_| remaining > 0).and_then(|row| Some((row, row.quarantine.as_ref()?))) {
+                Some((row, why)) => far.quarantined.push((row.version.clone(), partition.clone(), why.clone())),
+                None if row.is_none_or(|row| row.position < *end) => far.on_their_way += 1,
+                None => {}
             }
         }
         Ok(far)
@@ -235,6 +236,16 @@ pub struct CatchUp {
     pub partitions: usize,
     /// Partitions that will not reach their end until a command decides.
     pub quarantined: Vec<(VersionKey, TopicPartition, Quarantine)>,
+    /// Partitions that are behind and not quarantined.
+    pub on_their_way: usize,
+}
+
+impl CatchUp {
+    /// Whether nothing is left to wait for but quarantined partitions.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        !self.quarantined.is_empty() && self.on_their_way == 0
+    }
 }
 
 /// Start and boundary of every partition of a declaration's sources.
@@ -302,7 +313,11 @@ impl Passing for SourceError {
 }
 
 /// Tries again while the fault is an outage, until `stop` is cancelled.
-async fn waiting<T, E, F, Fut>(stop: &CancellationToken, what: &'static str, mut attempt: F) -> Result<T, PrepareError>
+async fn waiting<T, E, F, Fut>(
+    stop: &CancellationToken,
+    what: &'static str,
+    mut attempt: F,
+) -> Result<T, PrepareError>
 where
     E: Passing,
     F: FnMut() -> Fut,

@@ -84,7 +84,8 @@ pub struct Durable {
 impl Durable {
     fn add(&mut self, batch: &Batch, run: Range<usize>) {
         self.records += run.len();
-        self.dead_letters.extend(batch.dead_letters(run.clone()).map(|letter| (letter.fault.stage, letter.fault.reason)));
+        self.dead_letters
+            .extend(batch.dead_letters(run.clone()).map(|letter| (letter.fault.stage, letter.fault.reason)));
         self.oldest = [self.oldest, batch.oldest_timestamp(run)].into_iter().flatten().min();
     }
 }
@@ -255,7 +256,8 @@ impl Writer<'_> {
                 }
                 // A record whose changes are not even tried any more, or no record at all.
                 Attempt::Refused(fault) => {
-                    let why = bug_quarantine(&self.version, &format!("the store refuses a dead letter: {fault}"));
+                    let why =
+                        bug_quarantine(&self.version, &format!("the store refuses a dead letter: {fault}"));
                     return self.quarantine(part, from, why, durable).await;
                 }
                 Attempt::Bug(error) if to > from && part.may_pass(from) && !part.batch.is_buried(from) => {
@@ -283,13 +285,20 @@ impl Writer<'_> {
         if let Some(folded) = part.batch.folded_whole(&run) {
             return self.transact(folded, letters, advances).await;
         }
-        let folded = std::panic::catch_unwind(AssertUnwindSafe(|| part.batch.fold_run(&declaration.tables, run)));
+        let folded =
+            std::panic::catch_unwind(AssertUnwindSafe(|| part.batch.fold_run(&declaration.tables, run)));
         let Ok(folded) = folded else { return panicked("fold a batch") };
         self.transact(&folded, letters, advances).await
     }
 
     /// Stores a quarantine just before the record at `from`, in a transaction that changes nothing else.
-    async fn quarantine(&mut self, mut part: Part, from: usize, why: Quarantine, durable: Durable) -> PartResult {
+    async fn quarantine(
+        &mut self,
+        mut part: Part,
+        from: usize,
+        why: Quarantine,
+        durable: Durable,
+    ) -> PartResult {
         let to = if from < part.batch.len() {
             part.batch.record(from).coordinates.offset.position().max(part.fence.position)
         } else {
@@ -322,7 +331,12 @@ impl Writer<'_> {
         PartResult { durable, ..failed(part, error, wait) }
     }
 
-    async fn transact(&mut self, folded: &Folded, letters: Vec<&DeadLetter>, advances: &[Advance]) -> Attempt {
+    async fn transact(
+        &mut self,
+        folded: &Folded,
+        letters: Vec<&DeadLetter>,
+        advances: &[Advance],
+    ) -> Attempt {
         self.turn.take().await;
         let begun = Instant::now();
         let attempt = async {
@@ -336,7 +350,9 @@ impl Writer<'_> {
             };
             self.store.apply(&transaction).await
         };
-        let Ok(answer) = AssertUnwindSafe(attempt).catch_unwind().await else { return panicked("apply a batch") };
+        let Ok(answer) = AssertUnwindSafe(attempt).catch_unwind().await else {
+            return panicked("apply a batch");
+        };
         telemetry::apply_duration(&self.version, begun.elapsed());
         match answer {
             Ok(Applied::Committed) => Attempt::Committed,
@@ -387,7 +403,13 @@ impl Writer<'_> {
             .zip(record.value.as_deref())
             .and_then(|(source, value)| decode::schema_id(&self.declaration.sources[source].value, value))
             .map(|id| id.0);
-        DeadLetter { version: self.version.clone(), topic_id: part.topic_id.clone(), record, fault, schema_id }
+        DeadLetter {
+            version: self.version.clone(),
+            topic_id: part.topic_id.clone(),
+            record,
+            fault,
+            schema_id,
+        }
     }
 }
 
@@ -456,7 +478,12 @@ fn finished(part: Part) -> PartResult {
 }
 
 fn fenced(part: &Part) -> PartResult {
-    PartResult { partition: part.partition.clone(), fence: part.fence, durable: Durable::default(), end: PartEnd::Fenced }
+    PartResult {
+        partition: part.partition.clone(),
+        fence: part.fence,
+        durable: Durable::default(),
+        end: PartEnd::Fenced,
+    }
 }
 
 fn failed(part: Part, error: StoreError, wait: Wait) -> PartResult {
@@ -470,12 +497,18 @@ fn failed(part: Part, error: StoreError, wait: Wait) -> PartResult {
 
 /// The quarantine that a record causes.
 #[must_use]
-pub fn quarantine_for(version: &VersionKey, record: &crate::record::Record, fault: &RecordFault) -> Quarantine {
+pub fn quarantine_for(
+    version: &VersionKey,
+    record: &crate::record::Record,
+    fault: &RecordFault,
+) -> Quarantine {
     let at = &record.coordinates;
     let command = format!("projector resume {} --partition {}", version.projection, at.topic_partition);
     Quarantine {
         reason: fault.reason.as_str().to_owned(),
-        detail: format!("record {at}: {fault}; `{command}` tries it again, with `--dead-letter` it is passed"),
+        detail: format!(
+            "record {at}: {fault}; `{command}` tries it again, with `--dead-letter` it is passed"
+        ),
     }
 }
 
@@ -485,6 +518,8 @@ pub fn bug_quarantine(version: &VersionKey, detail: &str) -> Quarantine {
     let command = format!("projector resume {}", version.projection);
     Quarantine {
         reason: Quarantine::BUG.to_owned(),
-        detail: format!("{detail}; please report it; `{command}` tries again, with `--dead-letter` the record is passed"),
+        detail: format!(
+            "{detail}; please report it; `{command}` tries again, with `--dead-letter` the record is passed"
+        ),
     }
 }

@@ -43,7 +43,8 @@ impl Kafka {
         for (key, value) in settings {
             topic = topic.set(key, value);
         }
-        let made = self.admin.create_topics([&topic], &AdminOptions::new()).await.expect("the broker answers");
+        let made =
+            self.admin.create_topics([&topic], &AdminOptions::new()).await.expect("the broker answers");
         assert!(made.iter().all(Result::is_ok), "topic {name}: {made:?}");
         super::eventually("the topic has its leaders", || async {
             let metadata = self.producer.client().fetch_metadata(Some(name), TIMEOUT).ok()?;
@@ -61,7 +62,8 @@ impl Kafka {
 
     pub async fn grow_topic(&self, name: &str, partitions: usize) {
         let grown = NewPartitions::new(name, partitions);
-        let made = self.admin.create_partitions([&grown], &AdminOptions::new()).await.expect("the broker answers");
+        let made =
+            self.admin.create_partitions([&grown], &AdminOptions::new()).await.expect("the broker answers");
         assert!(made.iter().all(Result::is_ok), "topic {name}: {made:?}");
     }
 
@@ -81,7 +83,8 @@ impl Kafka {
         if let Some(partition) = record.partition {
             out = out.partition(partition);
         }
-        let delivered = self.producer.send(out, TIMEOUT).await.map_err(|(error, _)| error).expect("delivered");
+        let delivered =
+            self.producer.send(out, TIMEOUT).await.map_err(|(error, _)| error).expect("delivered");
         (delivered.partition, delivered.offset)
     }
 

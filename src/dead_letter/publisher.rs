@@ -1,0 +1,5 @@
+//! STUB
+/// STUB
+#[derive(Debug, thiserror::Error)]
+#[error("x")]
+pub struct PublishError;

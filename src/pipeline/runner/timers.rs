@@ -1,0 +1,183 @@
+//! What is done once a second: offsets, observations, requests of operators, the first promotion.
+
+use super::{COMMIT_TIMEOUT, PromotionState, Runner, Wake};
+use crate::pipeline::partition::{Partition, State};
+use crate::position::NextOffset;
+use crate::record::TopicPartition;
+use crate::source::SourceError;
+use crate::store::{
+    InstanceReport, Observation, OperatorAction, OperatorRequest, PositionRow, Promotion, QuarantineChange,
+    StoreError,
+};
+use crate::telemetry;
+
+impl Runner {
+    pub(super) fn on_tick(&mut self) {
+        self.heartbeat.beat();
+        self.commit();
+        self.observe();
+        if self.promotion == PromotionState::Wanted {
+            self.ask_promotion();
+        }
+    }
+
+    pub(super) fn positions(&self) -> Vec<(TopicPartition, NextOffset)> {
+        let position = |partition: &Partition| match &partition.state {
+            State::Flowing(flow) => Some(flow.fence.position),
+            State::Quarantined { fence, .. } => Some(fence.position),
+            State::Claiming(_) => None,
+        };
+        self.partitions
+            .iter()
+            .filter_map(|(name, partition)| {
+                position(partition).filter(|at| partition.committed != Some(*at)).map(|at| (name.clone(), at))
+            })
+            .collect()
+    }
+
+    pub(super) fn commit(&mut self) {
+        let positions = self.positions();
+        if self.committing || positions.is_empty() {
+            return;
+        }
+        self.committing = true;
+        let control = self.control.clone();
+        self.tasks.spawn(async move {
+            let result = control.commit(&positions, COMMIT_TIMEOUT).await;
+            Wake::Committed(positions, result)
+        });
+    }
+
+    pub(super) fn committed(
+        &mut self,
+        positions: Vec<(TopicPartition, NextOffset)>,
+        result: &Result<(), SourceError>,
+    ) {
+        if let Err(error) = result {
+            tracing::debug!(version = %self.version, %error, "committing offsets failed; the store has the truth");
+            return;
+        }
+        for (name, position) in positions {
+            if let Some(partition) = self.partitions.get_mut(&name) {
+                partition.committed = Some(position);
+            }
+        }
+    }
+
+    pub(super) fn observe(&mut self) {
+        let ends = self.control.ends();
+        let mut observations = Vec::new();
+        for (name, partition) in &self.partitions {
+            let (fence, oldest, blocked) = match &partition.state {
+                State::Flowing(flow) => (flow.fence, flow.oldest_pending(), flow.blocked()),
+                State::Quarantined { fence, oldest, .. } => (*fence, *oldest, None),
+                State::Claiming(_) => continue,
+            };
+            let end = ends.readable.get(name).copied();
+            let is_behind = end.is_some_and(|end| fence.position < end);
+            telemetry::partition(
+                &self.version,
+                name,
+                &telemetry::PartitionGauges {
+                    lag_records: end.map(|end| fence.position.lag_to(end)),
+                    oldest_pending_millis: oldest.filter(|_| is_behind),
+                    state: match &partition.state {
+                        State::Quarantined { .. } => telemetry::PartitionState::Quarantined,
+                        _ if blocked.is_some() => telemetry::PartitionState::Blocked,
+                        _ => telemetry::PartitionState::Flowing,
+                    },
+                    staleness: self.declaration.staleness,
+                },
+            );
+            observations.push(Observation {
+                version: self.version.clone(),
+                partition: name.clone(),
+                epoch: fence.epoch,
+                readable_end: end,
+                oldest_pending_at: oldest.filter(|_| is_behind),
+                blocked: blocked.or_else(|| self.trouble.clone()),
+            });
+        }
+        if self.observing {
+            return;
+        }
+        self.observing = true;
+        let report = InstanceReport {
+            instance: self.shared.instance.clone(),
+            host: self.shared.host.clone(),
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            broker_answered_at: ends.broker_answered_at,
+            observations,
+        };
+        let store = self.shared.store.clone();
+        self.tasks.spawn(async move { Wake::Observed(store.observe(&report).await) });
+    }
+
+    pub(super) fn observed(&mut self, answer: Result<Vec<OperatorRequest>, StoreError>) {
+        self.observing = false;
+        match answer {
+            Ok(requests) => {
+                for request in requests {
+                    if request.version == self.version {
+                        self.resume(&request);
+                    }
+                }
+            }
+            Err(error) => tracing::debug!(version = %self.version, %error, "observing failed; trying again"),
+        }
+    }
+
+    /// Ends a quarantine: the next transaction of the partition says so in the store.
+    pub(super) fn resume(&mut self, request: &OperatorRequest) {
+        let name = &request.partition;
+        let Some(Partition { state: State::Quarantined { fence, boundary, topic_id, why, .. }, .. }) =
+            self.partitions.get(name)
+        else {
+            return;
+        };
+        if request.revision != fence.revision {
+            return;
+        }
+        if !why.ends_by_resume() {
+            tracing::warn!(version = %self.version, partition = %name, reason = why.reason, "a fault of the log is not ended by resume");
+            return;
+        }
+        tracing::info!(version = %self.version, partition = %name, action = ?request.action, "resumed by request");
+        let row = PositionRow {
+            fence: *fence,
+            boundary: *boundary,
+            topic_id: topic_id.clone(),
+            leader_epoch: None,
+            quarantine: None,
+        };
+        let may_pass = (request.action == OperatorAction::ResumeWithDeadLetter).then_some(row.fence.position);
+        if let Some(flow) = self.begin(&request.partition, &row)
+            && flow.quarantine == QuarantineChange::Keep
+        {
+            flow.may_pass = may_pass;
+            flow.quarantine = QuarantineChange::End;
+            flow.waits_for_record = true;
+        }
+    }
+
+    pub(super) fn ask_promotion(&mut self) {
+        self.promotion = PromotionState::Asking;
+        let (store, declaration) = (self.shared.store.clone(), self.declaration.clone());
+        self.tasks.spawn(async move { Wake::Promoted(store.promote_first(&declaration).await) });
+    }
+
+    pub(super) fn promoted(&mut self, answer: Result<Promotion, StoreError>) {
+        self.promotion = match answer {
+            Ok(Promotion::Live) => {
+                tracing::info!(version = %self.version, "live: its views are there");
+                self.parts.publish_soon();
+                PromotionState::Done
+            }
+            Ok(Promotion::NotYet) => PromotionState::Wanted,
+            Err(error) => {
+                tracing::debug!(version = %self.version, %error, "promoting failed; trying again");
+                PromotionState::Wanted
+            }
+        };
+    }
+}
