@@ -129,7 +129,7 @@ impl Folded {
         for (index, rows) in self.tables.iter().enumerate() {
             if !rows.is_empty() {
                 let mut rows: Vec<_> = rows.iter().collect();
-                rows.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+                rows.sort_unstable_by_key(|(key, _)| *key);
                 left.push((TableId(index), rows));
             }
         }
