@@ -1,1 +1,0 @@
-//! A source that is one Kafka consumer client.

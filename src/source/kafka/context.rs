@@ -1,0 +1,221 @@
+//! Callbacks of a consumer client: rebalances, statistics, errors.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::statistics::Statistics;
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{Offset, TopicPartitionList};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::position::NextOffset;
+use crate::record::TopicPartition;
+use crate::source::{KnownEnds, Ownership, Revocation, SourceEvent, StreamId};
+
+/// What a consumer's callbacks, its thread and its control share.
+#[derive(Debug)]
+pub(super) struct Context {
+    events: mpsc::UnboundedSender<SourceEvent>,
+    drain: Duration,
+    state: Mutex<Assignment>,
+    ends: Mutex<KnownEnds>,
+    in_trouble: Mutex<Option<String>>,
+}
+
+/// What the group gives, and what of it is being read.
+#[derive(Debug, Default)]
+pub(super) struct Assignment {
+    /// Everything that the group gives to this member.
+    pub(super) assigned: BTreeSet<TopicPartition>,
+    /// What has been begun: the stream, and the next offset that has not been handed over.
+    pub(super) added: BTreeMap<TopicPartition, (StreamId, NextOffset)>,
+}
+
+impl Assignment {
+    /// The list of everything that is read, each at its next offset.
+    pub(super) fn list(&self) -> Result<TopicPartitionList, KafkaError> {
+        let mut list = TopicPartitionList::new();
+        for (name, (_, next)) in &self.added {
+            list.add_partition_offset(&name.topic, name.partition, Offset::Offset(next.get()))?;
+        }
+        Ok(list)
+    }
+}
+
+impl Context {
+    pub(super) fn new(events: mpsc::UnboundedSender<SourceEvent>, drain: Duration) -> Self {
+        Self {
+            events,
+            drain,
+            state: Mutex::default(),
+            ends: Mutex::default(),
+            in_trouble: Mutex::default(),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, Assignment> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn ends(&self) -> MutexGuard<'_, KnownEnds> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody listens any more once the pipeline has ended; then nobody needs to know.
+    pub(super) fn tell(&self, event: SourceEvent) {
+        drop(self.events.send(event));
+    }
+
+    pub(super) fn broker_answered(&self, ago: Duration) {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(ago);
+        let at = i64::try_from(at.as_micros()).ok();
+        let mut ends = self.ends();
+        ends.broker_answered_at = ends.broker_answered_at.max(at);
+    }
+
+    /// Reports trouble once, and its end once.
+    pub(super) fn trouble(&self, trouble: Option<String>) {
+        let mut known = self.in_trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != trouble {
+            known.clone_from(&trouble);
+            self.tell(SourceEvent::Trouble(trouble));
+        }
+    }
+
+    fn assign(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
+        let partitions = names(list);
+        self.state().assigned.extend(partitions.iter().cloned());
+        // Nothing is read before it is claimed; the call itself must be made all the same.
+        let result = if is_cooperative(consumer) {
+            consumer.incremental_assign(&TopicPartitionList::new())
+        } else {
+            consumer.assign(&TopicPartitionList::new())
+        };
+        if let Err(error) = result {
+            self.tell(SourceEvent::Fatal(format!("accepting an assignment failed: {error}")));
+        }
+        if !partitions.is_empty() {
+            self.tell(SourceEvent::Assigned { partitions });
+        }
+    }
+
+    fn revoke(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
+        let partitions = names(list);
+        let ownership = if consumer.assignment_lost() { Ownership::Lost } else { Ownership::UntilDone };
+        if !partitions.is_empty() {
+            let (done, wait) = oneshot::channel();
+            let revoked =
+                SourceEvent::Revoked { partitions: partitions.clone(), ownership, done: Revocation(Some(done)) };
+            self.tell(revoked);
+            if ownership == Ownership::UntilDone {
+                wait_for(wait, self.drain);
+            }
+        }
+        let mut removed = TopicPartitionList::new();
+        {
+            let mut state = self.state();
+            for name in &partitions {
+                state.assigned.remove(name);
+                if state.added.remove(name).is_some() {
+                    removed.add_partition(&name.topic, name.partition);
+                }
+            }
+        }
+        {
+            let mut ends = self.ends();
+            for name in &partitions {
+                ends.readable.remove(name);
+            }
+        }
+        let result = if is_cooperative(consumer) { consumer.incremental_unassign(&removed) } else { consumer.unassign() };
+        if let Err(error) = result {
+            // After the library itself has dropped the assignment there is nothing left to give up.
+            tracing::warn!(%error, "giving up revoked partitions failed");
+        }
+    }
+}
+
+/// Waits until the sender is dropped, at most `limit`.
+fn wait_for(mut done: oneshot::Receiver<()>, limit: Duration) {
+    let begun = std::time::Instant::now();
+    // The polling thread has nothing else to do meanwhile, and no runtime of its own to wait with.
+    while begun.elapsed() < limit {
+        match done.try_recv() {
+            Err(oneshot::error::TryRecvError::Empty) => std::thread::park_timeout(Duration::from_millis(2)),
+            _ => return,
+        }
+    }
+    tracing::warn!("revoked partitions were not drained within {limit:?}; the store's fence protects them");
+}
+
+fn names(list: &TopicPartitionList) -> Vec<TopicPartition> {
+    list.elements().iter().map(|element| TopicPartition::new(element.topic(), element.partition())).collect()
+}
+
+pub(super) fn is_cooperative(consumer: &BaseConsumer<Context>) -> bool {
+    matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, fac: &str, text: &str) {
+        match level {
+            RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
+                tracing::warn!(target: "librdkafka", fac, "{text}");
+            }
+            RDKafkaLogLevel::Warning => tracing::info!(target: "librdkafka", fac, "{text}"),
+            RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info | RDKafkaLogLevel::Debug => {
+                tracing::debug!(target: "librdkafka", fac, "{text}");
+            }
+        }
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let is_fresh = |idle: i64| idle >= 0 && idle < 5_000_000;
+        let idle = statistics.brokers.values().filter(|broker| broker.state == "UP").map(|broker| broker.rxidle);
+        if let Some(idle) = idle.filter(|idle| is_fresh(*idle)).min() {
+            self.broker_answered(Duration::from_micros(idle.unsigned_abs()));
+            self.trouble(None);
+        }
+        let added: BTreeSet<TopicPartition> = self.state().added.keys().cloned().collect();
+        let mut ends = self.ends();
+        for (topic, about) in &statistics.topics {
+            for partition in about.partitions.values() {
+                let name = TopicPartition::new(topic.as_str(), partition.partition);
+                // The last stable offset is where a reader of committed records must stop.
+                let end = if partition.ls_offset >= 0 { partition.ls_offset } else { partition.hi_offset };
+                if end >= 0 && added.contains(&name) {
+                    ends.readable.insert(name, NextOffset::new(end));
+                }
+            }
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "the kafka client reports an error");
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::AllBrokersDown) => self.trouble(Some(format!("no broker can be reached: {reason}"))),
+            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed) => {
+                self.trouble(Some(format!("the brokers refuse the credentials: {reason}")));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, code: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        match code {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assign(consumer, list),
+            _ => self.revoke(consumer, list),
+        }
+    }
+
+    fn main_queue_min_poll_interval(&self) -> rdkafka::util::Timeout {
+        rdkafka::util::Timeout::After(Duration::from_millis(100))
+    }
+}

@@ -1,0 +1,242 @@
+//! The thread that polls one consumer client: it owns its rebalancing and reads its data queue.
+//!
+//! It never waits for the pipeline: while the channel of records is full it only polls, so that the member stays in the
+//! group. Commands are taken between two reads, that is, within about 20 ms.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::{Offset, TopicPartitionList};
+use tokio::sync::{mpsc, oneshot};
+
+use super::client::REQUEST_TIMEOUT;
+use super::context::{Context, is_cooperative};
+use super::native::{DataQueue, Item};
+use crate::position::NextOffset;
+use crate::record::TopicPartition;
+use crate::source::{Consumed, LogFault, SourceEvent, StreamId};
+
+/// How long a read waits for the first record.
+const READ_WAIT: Duration = Duration::from_millis(20);
+/// The most records of one read.
+const READ_MOST: usize = 1000;
+
+/// What the pipeline asks of the thread.
+#[derive(Debug)]
+pub(super) enum Command {
+    Begin { partition: TopicPartition, from: NextOffset, stream: StreamId },
+    Pause { partition: TopicPartition },
+    Close { done: oneshot::Sender<()> },
+}
+
+pub(super) struct Poller {
+    pub(super) consumer: Arc<BaseConsumer<Context>>,
+    pub(super) queue: DataQueue,
+    pub(super) commands: Receiver<Command>,
+    pub(super) records: mpsc::Sender<Vec<Consumed>>,
+}
+
+impl Poller {
+    /// Runs until it is told to close, or nobody listens any more.
+    pub(super) fn run(mut self) {
+        let done = loop {
+            match self.commands.try_recv() {
+                Ok(Command::Begin { partition, from, stream }) => self.begin(&partition, from, stream),
+                Ok(Command::Pause { partition }) => self.pause(&partition),
+                Ok(Command::Close { done }) => break Some(done),
+                Err(TryRecvError::Disconnected) => break None,
+                Err(TryRecvError::Empty) => self.turn(),
+            }
+        };
+        self.leave();
+        // The queue goes before the client that it belongs to; whoever commits may still hold that for a moment.
+        drop(self.queue);
+        drop(self.consumer);
+        if let Some(done) = done {
+            // The one who asked may have run out of patience.
+            let _ = done.send(());
+        }
+    }
+
+    /// Polls events once and reads once.
+    fn turn(&mut self) {
+        match self.records.clone().try_reserve() {
+            Ok(permit) => {
+                self.poll(Duration::ZERO);
+                let items = self.queue.read(READ_WAIT, READ_MOST);
+                if !items.is_empty() {
+                    let chunk = self.hand_over(items);
+                    if !chunk.is_empty() {
+                        permit.send(chunk);
+                    }
+                }
+            }
+            Err(_) => self.poll(Duration::from_millis(10)),
+        }
+    }
+
+    /// Serves rebalances and other events. The consumer's own queue never has records: every partition is forwarded.
+    fn poll(&self, wait: Duration) {
+        if let Some(Err(error)) = self.consumer.poll(wait) {
+            self.on_error(&error);
+        }
+    }
+
+    fn on_error(&self, error: &KafkaError) {
+        let context = self.consumer.context();
+        match error {
+            KafkaError::MessageConsumptionFatal(code) => {
+                context.tell(SourceEvent::Fatal(format!("the kafka client has failed: {code}")));
+            }
+            KafkaError::MessageConsumption(RDKafkaErrorCode::PollExceeded) => {
+                tracing::warn!("the poll interval was exceeded; the client joins again by itself");
+            }
+            KafkaError::MessageConsumption(code) => context.trouble(Some(format!("kafka: {code}"))),
+            other => tracing::debug!(error = %other, "the kafka client reports"),
+        }
+    }
+
+    /// Tags what was read with its stream; what belongs to nobody any more is dropped.
+    fn hand_over(&self, items: Vec<Item>) -> Vec<Consumed> {
+        let context = self.consumer.context();
+        let mut chunk = Vec::with_capacity(items.len());
+        let mut faults = Vec::new();
+        {
+            let mut state = context.state();
+            for item in items {
+                match item {
+                    Item::Record(record) => {
+                        let name = &record.coordinates.topic_partition;
+                        if let Some((stream, next)) = state.added.get_mut(name) {
+                            *next = record.coordinates.offset.next();
+                            chunk.push(Consumed::Record { stream: *stream, record });
+                        }
+                    }
+                    Item::End { partition, end } => {
+                        if let Some((stream, next)) = state.added.get_mut(&partition) {
+                            *next = end.max(*next);
+                            chunk.push(Consumed::End { stream: *stream, partition, end });
+                        }
+                    }
+                    Item::Error { partition, code, text } => faults.push((partition, code, text)),
+                }
+            }
+        }
+        if !chunk.is_empty() {
+            context.broker_answered(Duration::ZERO);
+            let mut ends = context.ends();
+            for item in &chunk {
+                if let Consumed::End { partition, end, .. } = item {
+                    let known = ends.readable.entry(partition.clone()).or_insert(*end);
+                    *known = end.max(known).to_owned();
+                }
+            }
+        }
+        for (partition, code, text) in faults {
+            self.partition_error(partition, code, &text);
+        }
+        chunk
+    }
+
+    fn partition_error(&self, partition: TopicPartition, code: RDKafkaErrorCode, text: &str) {
+        let context = self.consumer.context();
+        match code {
+            RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => {
+                let Some((stream, position)) = context.state().added.get(&partition).copied() else { return };
+                let consumer = self.consumer.clone();
+                // Not on this thread: the question may take as long as a request.
+                std::thread::spawn(move || ask_for_log(&consumer, partition, stream, position));
+            }
+            code => context.trouble(Some(format!("{partition}: {code}: {text}"))),
+        }
+    }
+
+    fn begin(&self, name: &TopicPartition, from: NextOffset, stream: StreamId) {
+        let context = self.consumer.context();
+        let was_added = {
+            let mut state = context.state();
+            if !state.assigned.contains(name) {
+                // Its revocation stands among the events already.
+                return;
+            }
+            state.added.insert(name.clone(), (stream, from)).is_some()
+        };
+        self.queue.forward(self.consumer.client(), name);
+        let result = if is_cooperative(&self.consumer) {
+            self.begin_one(name, from, was_added)
+        } else {
+            context.state().list().and_then(|all| self.consumer.assign(&all))
+        };
+        if let Err(error) = result {
+            context.tell(SourceEvent::Fatal(format!("beginning to read {name} failed: {error}")));
+        }
+    }
+
+    fn begin_one(&self, name: &TopicPartition, from: NextOffset, was_added: bool) -> Result<(), KafkaError> {
+        if was_added {
+            self.consumer.incremental_unassign(&one(name))?;
+        }
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&name.topic, name.partition, Offset::Offset(from.get()))?;
+        self.consumer.incremental_assign(&list)
+    }
+
+    /// Stops reading a partition, which drops what was prefetched of it; the group's assignment stays.
+    fn pause(&self, name: &TopicPartition) {
+        let context = self.consumer.context();
+        if context.state().added.remove(name).is_none() {
+            return;
+        }
+        let result = if is_cooperative(&self.consumer) {
+            self.consumer.incremental_unassign(&one(name))
+        } else {
+            context.state().list().and_then(|all| self.consumer.assign(&all))
+        };
+        if let Err(error) = result {
+            tracing::warn!(%error, partition = %name, "pausing failed; its records are dropped");
+        }
+    }
+
+    /// Leaves the group, serving the revocation that this brings.
+    fn leave(&self) {
+        if let Err(error) = self.consumer.close_queue() {
+            tracing::warn!(%error, "leaving the group failed; the broker notices by itself");
+            return;
+        }
+        while !self.consumer.closed() {
+            self.poll(Duration::from_millis(20));
+        }
+    }
+}
+
+fn one(name: &TopicPartition) -> TopicPartitionList {
+    let mut list = TopicPartitionList::new();
+    list.add_partition(&name.topic, name.partition);
+    list
+}
+
+/// Finds out what is wrong with a position that the broker refuses, and says so. Asks until it knows.
+fn ask_for_log(consumer: &BaseConsumer<Context>, partition: TopicPartition, stream: StreamId, position: NextOffset) {
+    let is_current = || consumer.context().state().added.get(&partition).is_some_and(|(now, _)| *now == stream);
+    while is_current() {
+        match consumer.fetch_watermarks(&partition.topic, partition.partition, REQUEST_TIMEOUT) {
+            Ok((start, end)) => {
+                let (log_start, log_end) = (NextOffset::new(start), NextOffset::new(end));
+                let fault = if position < log_start {
+                    LogFault::Expired { position, log_start, log_end }
+                } else {
+                    LogFault::Truncated { position, log_start, log_end }
+                };
+                consumer.context().tell(SourceEvent::LogFault { partition, stream, fault });
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%partition, %error, "the log's bounds are not known yet; asking again");
+                std::thread::park_timeout(Duration::from_secs(1));
+            }
+        }
+    }
+}
