@@ -16,5 +16,6 @@ pub mod rows;
 pub mod validate;
 
 pub use change::{Absent, Assign, Assignments, Change, Composed, Key, Present, SummedColumns};
+pub use form::canonical;
 pub use rows::{Folded, FoldedChange, FoldedRow, FoldedTable};
 pub use validate::{RowChange, fit, validate};
