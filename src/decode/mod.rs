@@ -3,13 +3,30 @@
 //! [`Decoder`] is made once for each source of a projection. It is synchronous and does no I/O: a schema that is not
 //! cached makes it return [`Undecoded::AwaitsSchema`], the pipeline fetches it with [`Schemas::fetch`] while other
 //! partitions go on, and asks again.
+//!
+//! Only the fields that a mapping wants are built. Limits hold for what is stepped over as well, except that the texts in
+//! Avro that nobody wants are not looked at.
 
-pub mod avro;
-pub mod framing;
-pub mod json;
+mod avro;
+mod cursor;
+mod decoder;
+mod fields;
+mod flaw;
+mod framing;
+mod http_registry;
+mod json;
+mod logical;
+mod plan;
 pub mod registry;
+mod schema;
+
+use std::fmt;
 
 use bytestring::ByteString;
+
+pub use decoder::{Decoder, DecoderError};
+pub use framing::schema_id;
+pub use registry::Schemas;
 
 use crate::fault::RecordFault;
 use crate::projection::Value;
@@ -38,6 +55,15 @@ pub enum Undecoded {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SchemaId(pub u32);
 
+impl fmt::Display for SchemaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The highest [`Limits::max_depth`] that can be configured: decoding and what comes after it need stack for each level.
+pub const MAX_DEPTH_CEILING: usize = 256;
+
 /// Bounds that hold before anything is allocated (promise P9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -45,7 +71,8 @@ pub struct Limits {
     pub max_record_bytes: usize,
     /// The deepest nesting of records, lists and maps.
     pub max_depth: usize,
-    /// The most items of one list or map, and of all lists and maps of a record together.
+    /// The most items of one list or map, and of all lists and maps of a record together. Fields of Avro records that
+    /// take no bytes (of the type null) count as items too, since the size of a record does not bound them.
     pub max_items: usize,
 }
 
@@ -54,30 +81,4 @@ impl Default for Limits {
     fn default() -> Self {
         Self { max_record_bytes: 8 * 1024 * 1024, max_depth: 64, max_items: 100_000 }
     }
-}
-
-/// STUB
-#[derive(Clone)]
-pub struct Decoder;
-/// STUB
-#[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct DecoderError;
-impl Decoder {
-    /// STUB
-    pub fn new(
-        _: &crate::projection::SourceDeclaration,
-        _: registry::Schemas,
-        _: Limits,
-    ) -> Result<Self, DecoderError> {
-        Ok(Self)
-    }
-    /// STUB
-    pub fn decode(&self, _: &crate::record::Record) -> Result<Decoded, Undecoded> {
-        Err(Undecoded::AwaitsSchema(SchemaId(1)))
-    }
-}
-/// STUB
-pub fn schema_id(_: &crate::projection::ValueFormat, _: &[u8]) -> Option<SchemaId> {
-    None
 }
