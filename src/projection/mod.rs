@@ -6,6 +6,7 @@
 //! I/O, no reading of rows.
 
 pub mod change;
+pub mod expression;
 pub mod table;
 pub mod value;
 
