@@ -7,6 +7,7 @@
 
 pub mod change;
 pub mod expression;
+pub mod spec;
 pub mod table;
 pub mod value;
 

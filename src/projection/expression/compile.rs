@@ -67,7 +67,16 @@ impl Compiler<'_> {
         Ok(Code::Literal(match literal {
             LiteralValue::Boolean(flag) => Value::Bool(*flag.inner()),
             LiteralValue::Bytes(bytes) => Value::Bytes(bytes.inner().to_vec().into()),
-            LiteralValue::Int(number) => Value::Int(*number.inner()),
+            LiteralValue::Int(number) => {
+                let (start, stop) = self.source.offset_for(expr.id).unwrap_or((0, 0));
+                let digits = self.text.get(start as usize..=stop as usize).unwrap_or("").trim_start_matches('-');
+                // `01234` is a code that lost its quotes, not a number.
+                if digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                    return Err(Problem::new(self.at(expr), "a number does not begin with 0")
+                        .fix(format!("for the text write \"'{digits}'\" or {{text: {digits}}}")));
+                }
+                Value::Int(*number.inner())
+            }
             LiteralValue::Null => Value::Null,
             LiteralValue::String(text) => Value::from(text.inner()),
             LiteralValue::UInt(_) => {
