@@ -254,6 +254,10 @@ fn key(node: &Node, draft: &TableDraft, notes: &mut Notes<'_>) -> Option<Vec<Map
     for entry in entries {
         let Some(id) = column_id(draft, &entry.key, &entry.place, notes) else { continue };
         let Some(position) = table.primary_key.iter().position(|key| *key == id) else {
+            // A key that was refused itself says nothing of who belongs to it.
+            if draft.broken {
+                continue;
+            }
             let message = format!("`{}` is not in the primary key of table `{}`", entry.key, table.name);
             notes.mistake(&entry.place, message, "move it to set");
             continue;
