@@ -97,7 +97,11 @@ impl Node {
         match &self.code {
             Code::Variable(Root::Key) => reads.key = true,
             Code::Variable(_) | Code::Literal(_) | Code::Header(..) | Code::Local(_) | Code::Absent => {}
-            Code::Field(below, ..) | Code::Not(below) | Code::Negate(below) | Code::Matches(below, _) | Code::Present(below) => {
+            Code::Field(below, ..)
+            | Code::Not(below)
+            | Code::Negate(below)
+            | Code::Matches(below, _)
+            | Code::Present(below) => {
                 below.add_reads(reads);
             }
             Code::Index(a, b, _)
@@ -109,11 +113,13 @@ impl Node {
                 a.add_reads(reads);
                 b.add_reads(reads);
             }
-            Code::Conditional(parts) => parts.iter().for_each(|part| part.add_reads(reads)),
-            Code::List(parts) | Code::Coalesce(parts) | Code::Call(_, parts) => {
-                parts.iter().for_each(|part| part.add_reads(reads));
+            Code::Conditional(parts) => add_all(parts.as_slice(), reads),
+            Code::List(parts) | Code::Coalesce(parts) | Code::Call(_, parts) => add_all(parts, reads),
+            Code::Record(entries) => {
+                for (_, part) in entries {
+                    part.add_reads(reads);
+                }
             }
-            Code::Record(entries) => entries.iter().for_each(|(_, part)| part.add_reads(reads)),
         }
     }
 
@@ -144,5 +150,11 @@ impl Node {
             Code::Absent | Code::Present(_) => true,
             _ => false,
         }
+    }
+}
+
+fn add_all(parts: &[Node], reads: &mut Reads) {
+    for part in parts {
+        part.add_reads(reads);
     }
 }

@@ -2,7 +2,9 @@
 //! found here, when the file is checked, not when a record comes.
 
 use bytestring::ByteString;
-use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, SourceInfo, operators};
+use cel::common::ast::{
+    CallExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, SourceInfo, operators,
+};
 use cel::{Env, ParseErrors};
 
 use super::budget::{MAX_DEPTH, MAX_TEXT};
@@ -69,9 +71,13 @@ impl Compiler<'_> {
             LiteralValue::Bytes(bytes) => Value::Bytes(bytes.inner().to_vec().into()),
             LiteralValue::Int(number) => {
                 let (start, stop) = self.source.offset_for(expr.id).unwrap_or((0, 0));
-                let digits = self.text.get(start as usize..=stop as usize).unwrap_or("").trim_start_matches('-');
+                let digits =
+                    self.text.get(start as usize..=stop as usize).unwrap_or("").trim_start_matches('-');
                 // `01234` is a code that lost its quotes, not a number.
-                if digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                if digits.len() > 1
+                    && digits.starts_with('0')
+                    && digits.bytes().all(|byte| byte.is_ascii_digit())
+                {
                     return Err(Problem::new(self.at(expr), "a number does not begin with 0")
                         .fix(format!("for the text write \"'{digits}'\" or {{text: {digits}}}")));
                 }
@@ -87,7 +93,8 @@ impl Compiler<'_> {
             LiteralValue::Double(double) => {
                 let (start, stop) = self.source.offset_for(expr.id).unwrap_or((0, 0));
                 let digits = self.text.get(start as usize..=stop as usize).unwrap_or("").trim();
-                let sign = if double.inner().is_sign_negative() && !digits.starts_with('-') { "-" } else { "" };
+                let sign =
+                    if double.inner().is_sign_negative() && !digits.starts_with('-') { "-" } else { "" };
                 Exact::parse(&format!("{sign}{digits}"))
                     .ok_or_else(|| Problem::new(self.at(expr), "a number with too many digits"))?
                     .into_value()
@@ -171,8 +178,10 @@ impl Compiler<'_> {
                 self.each_of(Each::Map, over, variable, body, depth)
             }
             (Some(each), _, [variable, body]) => self.each(each, target, variable, body, depth),
-            (Some(_), ..) => Err(Problem::new(self.at(expr), format!("`{name}` takes a variable and an expression"))
-                .fix(format!("write …{name}(x, x.field > 0)"))),
+            (Some(_), ..) => {
+                Err(Problem::new(self.at(expr), format!("`{name}` takes a variable and an expression"))
+                    .fix(format!("write …{name}(x, x.field > 0)")))
+            }
             (None, "matches", [pattern]) => self.matches(target, pattern, depth),
             (None, "orValue" | "or", [otherwise]) => {
                 Ok(Code::OrElse(self.boxed(target, depth)?, self.boxed(otherwise, depth)?))
@@ -210,8 +219,10 @@ impl Compiler<'_> {
             return match style {
                 Style::Global => Problem::new(at, format!("`{name}` is called on a value"))
                     .fix(format!("write value.field.{name}(…)")),
-                Style::Member => Problem::new(at, format!("`{name}` is not called on a value, or with other arguments"))
-                    .fix(format!("write {name}(…)")),
+                Style::Member => {
+                    Problem::new(at, format!("`{name}` is not called on a value, or with other arguments"))
+                        .fix(format!("write {name}(…)"))
+                }
             };
         }
         let known: Vec<&str> = FUNCTIONS.iter().map(|known| known.0).chain(FORMS.iter().copied()).collect();
@@ -284,7 +295,10 @@ impl Compiler<'_> {
                     [operand, IdedExpr { expr: Expr::Literal(LiteralValue::String(field)), .. }] => {
                         self.field(operand, field.inner(), Access::Presence, depth)
                     }
-                    _ => Err(Problem::new(self.at(expr), "`has` asks for a field").fix("write has(value.field)")),
+                    _ => {
+                        Err(Problem::new(self.at(expr), "`has` asks for a field")
+                            .fix("write has(value.field)"))
+                    }
                 }
             }
             _ => Err(Problem::new(self.at(expr), "`has` asks for a field").fix("write has(value.field)")),
@@ -312,12 +326,18 @@ impl Compiler<'_> {
         depth: usize,
     ) -> Result<Code, Problem> {
         let Expr::Ident(variable_name) = &variable.expr else {
-            return Err(Problem::new(self.at(variable), "the first argument names the variable of each item")
-                .fix("write a name, such as x"));
+            return Err(Problem::new(
+                self.at(variable),
+                "the first argument names the variable of each item",
+            )
+            .fix("write a name, such as x"));
         };
         if VARIABLES.contains(&variable_name.as_str()) {
-            return Err(Problem::new(self.at(variable), format!("`{variable_name}` names something else already"))
-                .fix("use another name for the item"));
+            return Err(Problem::new(
+                self.at(variable),
+                format!("`{variable_name}` names something else already"),
+            )
+            .fix("use another name for the item"));
         }
         self.locals.push(variable_name.clone());
         let body = self.node(body, depth + 1);
@@ -341,7 +361,8 @@ impl Compiler<'_> {
     }
 
     fn is_headers(&self, expr: &IdedExpr) -> bool {
-        matches!(&expr.expr, Expr::Ident(name) if name == "headers") && !self.locals.iter().any(|l| l == "headers")
+        matches!(&expr.expr, Expr::Ident(name) if name == "headers")
+            && !self.locals.iter().any(|l| l == "headers")
     }
 
     fn header_in(&self, item: &IdedExpr) -> Result<Code, Problem> {
@@ -399,7 +420,9 @@ impl Compiler<'_> {
 }
 
 fn headers_alone() -> Problem {
-    check_fields(Root::Headers, 0, None).err().unwrap_or_else(|| Problem::new(0, "`headers` as a whole is no value"))
+    check_fields(Root::Headers, 0, None)
+        .err()
+        .unwrap_or_else(|| Problem::new(0, "`headers` as a whole is no value"))
 }
 
 /// How a part of an expression is named in messages: the path that it spells, or what it does.
@@ -411,7 +434,11 @@ fn label(expr: &IdedExpr) -> String {
         Expr::List(_) => "a list".to_owned(),
         Expr::Map(_) => "a record".to_owned(),
         Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice(), &call.target) {
-            (operators::OPT_SELECT, [operand, IdedExpr { expr: Expr::Literal(LiteralValue::String(field)), .. }], _) => {
+            (
+                operators::OPT_SELECT,
+                [operand, IdedExpr { expr: Expr::Literal(LiteralValue::String(field)), .. }],
+                _,
+            ) => {
                 format!("{}.?{}", label(operand), field.inner())
             }
             (operators::INDEX | operators::OPT_INDEX, [operand, ..], _) => format!("{}[…]", label(operand)),

@@ -71,7 +71,17 @@ functions! {
 
 /// Macros and special forms, which are known besides [`FUNCTIONS`].
 pub(super) const FORMS: &[&str] = &[
-    "has", "coalesce", "matches", "orValue", "or", "all", "exists", "exists_one", "existsOne", "map", "filter",
+    "has",
+    "coalesce",
+    "matches",
+    "orValue",
+    "or",
+    "all",
+    "exists",
+    "exists_one",
+    "existsOne",
+    "map",
+    "filter",
 ];
 
 /// Calls a function; the receiver of a member is the first argument.
@@ -136,7 +146,8 @@ fn of_text<'a>(
     let subject = text(receiver, name)?;
     budget.text(subject.len())?;
     let argument = |index: usize| -> Result<&ByteString, Failure> {
-        let term = rest.get(index).ok_or_else(|| Failure::expression(format!("`{name}` needs an argument")))?;
+        let term =
+            rest.get(index).ok_or_else(|| Failure::expression(format!("`{name}` needs an argument")))?;
         text(term.value()?, name)
     };
     Ok(match function {
@@ -268,8 +279,8 @@ fn sum(value: &Value, budget: &mut Budget) -> Result<Value, Failure> {
     let mut total = Number::Whole(0);
     for item in items {
         budget.steps(1)?;
-        let number =
-            Number::read(item)?.ok_or_else(|| Failure::expression(needs("sum", "a list of numbers", item)))?;
+        let number = Number::read(item)?
+            .ok_or_else(|| Failure::expression(needs("sum", "a list of numbers", item)))?;
         total = if let (Number::Whole(0), true) = (&total, matches!(number, Number::Float(_))) {
             number
         } else {

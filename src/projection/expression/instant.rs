@@ -16,7 +16,9 @@ pub(super) fn timestamp(value: &Value) -> Result<Value, Failure> {
                 Failure::expression("`timestamp` of a text that is not like 2030-01-31T12:00:00Z")
             })?;
             if parsed.subsec_nanosecond() % 1_000 != 0 {
-                return Err(Failure::expression("`timestamp` of a text with more than six digits of a second"));
+                return Err(Failure::expression(
+                    "`timestamp` of a text with more than six digits of a second",
+                ));
             }
             Ok(Value::TimestampTz(parsed.as_microsecond()))
         }
@@ -77,7 +79,11 @@ pub(super) fn part_of_duration(function: Function, micros: i64) -> Result<i64, F
         Function::Minutes => micros / 60_000_000,
         Function::Seconds => micros / 1_000_000,
         Function::Milliseconds => micros / 1_000,
-        _ => return Err(Failure::expression("a duration has only getHours, getMinutes, getSeconds and getMilliseconds")),
+        _ => {
+            return Err(Failure::expression(
+                "a duration has only getHours, getMinutes, getSeconds and getMilliseconds",
+            ));
+        }
     })
 }
 

@@ -103,12 +103,17 @@ impl<'a> Machine<'a> {
             Code::Each(each, over, body) => self.each(*each, over, body),
             Code::Coalesce(candidates) => self.coalesce(candidates),
             Code::Absent => Ok(Term::Optional(None)),
-            Code::Present(operand) => self.eval(operand)?.into_value().map(|value| Term::Optional(Some(value))),
+            Code::Present(operand) => {
+                self.eval(operand)?.into_value().map(|value| Term::Optional(Some(value)))
+            }
             Code::OrElse(optional, otherwise) => match self.eval(optional)? {
                 Term::Optional(Some(value)) if otherwise.gives_optional() => Ok(Term::Optional(Some(value))),
                 Term::Optional(Some(value)) => Ok(Term::Value(value)),
                 Term::Optional(None) => self.eval(otherwise),
-                _ => Err(Failure::expression(format!("`{}` is no optional such as `value.?field`", optional.label))),
+                _ => Err(Failure::expression(format!(
+                    "`{}` is no optional such as `value.?field`",
+                    optional.label
+                ))),
             },
             Code::Matches(subject, pattern) => {
                 let term = self.eval(subject)?;
@@ -156,7 +161,8 @@ impl<'a> Machine<'a> {
             }
             Cow::Borrowed(Value::Null) | Cow::Owned(Value::Null) => None,
             other => {
-                let detail = format!("`{}` is {}, it has no field `{name}`", below.label, with_article(&other));
+                let detail =
+                    format!("`{}` is {}, it has no field `{name}`", below.label, with_article(&other));
                 return Err(Failure::expression(detail));
             }
         };
@@ -196,9 +202,11 @@ impl<'a> Machine<'a> {
     fn boolean(&mut self, node: &'a Node) -> Result<bool, Failure> {
         match self.eval(node)?.value()? {
             Value::Bool(flag) => Ok(*flag),
-            other => {
-                Err(Failure::expression(format!("`{}` is {}, not a boolean", node.label, with_article(other))))
-            }
+            other => Err(Failure::expression(format!(
+                "`{}` is {}, not a boolean",
+                node.label,
+                with_article(other)
+            ))),
         }
     }
 
@@ -216,9 +224,10 @@ impl<'a> Machine<'a> {
 
     fn negate(&mut self, node: &'a Node, operand: &'a Node) -> Result<Term<'a>, Failure> {
         match self.eval(operand)? {
-            Term::Duration(micros) => {
-                micros.checked_neg().map(Term::Duration).ok_or_else(|| Failure::expression("a duration overflows"))
-            }
+            Term::Duration(micros) => micros
+                .checked_neg()
+                .map(Term::Duration)
+                .ok_or_else(|| Failure::expression("a duration overflows")),
             term => match Number::read(term.value()?)? {
                 Some(number) => Ok(Term::owned(number.negate()?.into_value())),
                 None => Err(wrong(&node.label, "a number", term.value()?)),
@@ -237,7 +246,7 @@ impl<'a> Machine<'a> {
             Binary::Greater => compare(">", &a, &b).map(|order| Term::bool(order.is_gt())),
             Binary::GreaterOrEqual => compare(">=", &a, &b).map(|order| Term::bool(order.is_ge())),
             Binary::In => self.contained(&a, &b),
-            Binary::Add => self.add(a, b),
+            Binary::Add => self.add(&a, &b),
             Binary::Subtract => subtract(&a, &b),
             Binary::Multiply => arithmetic("*", &a, &b, Number::multiply),
             Binary::Divide => arithmetic("/", &a, &b, Number::divide),
@@ -269,8 +278,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn add(&mut self, a: Term<'a>, b: Term<'a>) -> Result<Term<'a>, Failure> {
-        match (&a, &b) {
+    fn add(&mut self, a: &Term<'a>, b: &Term<'a>) -> Result<Term<'a>, Failure> {
+        match (a, b) {
             (Term::Duration(a), Term::Duration(b)) => {
                 return a.checked_add(*b).map(Term::Duration).ok_or_else(|| overflow("+"));
             }
@@ -292,7 +301,7 @@ impl<'a> Machine<'a> {
                 self.budget.bytes((a.len() + b.len()) * size_of::<Value>())?;
                 Ok(Term::owned(Value::List(a.iter().chain(b).cloned().collect())))
             }
-            _ => arithmetic("+", &a, &b, Number::add),
+            _ => arithmetic("+", a, b, Number::add),
         }
     }
 
@@ -425,9 +434,12 @@ fn looked_up<'a>(found: Option<Cow<'a, Value>>, access: Access, node: &Node) -> 
     match access {
         Access::Presence => Ok(Term::bool(found.is_some())),
         Access::Optional => Ok(Term::Optional(found)),
-        Access::Needed => found
-            .map(Term::Value)
-            .ok_or_else(|| Failure::missing(format!("`{}` is absent; where that is fine, write it with `.?` and orValue", node.label))),
+        Access::Needed => found.map(Term::Value).ok_or_else(|| {
+            Failure::missing(format!(
+                "`{}` is absent; where that is fine, write it with `.?` and orValue",
+                node.label
+            ))
+        }),
     }
 }
 
@@ -457,7 +469,8 @@ fn copied_bytes(value: &Value) -> usize {
     match value {
         Value::List(items) => size_of_val(items.as_slice()) + items.iter().map(copied_bytes).sum::<usize>(),
         Value::Record(fields) => {
-            size_of_val(fields.as_slice()) + fields.iter().map(|(_, field)| copied_bytes(field)).sum::<usize>()
+            size_of_val(fields.as_slice())
+                + fields.iter().map(|(_, field)| copied_bytes(field)).sum::<usize>()
         }
         _ => 0,
     }

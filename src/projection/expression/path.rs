@@ -30,7 +30,8 @@ pub enum Root {
 }
 
 /// The names of all variables, for messages.
-pub(super) const VARIABLES: &[&str] = &["key", "value", "headers", "topic", "partition", "offset", "timestamp"];
+pub(super) const VARIABLES: &[&str] =
+    &["key", "value", "headers", "topic", "partition", "offset", "timestamp"];
 
 impl Root {
     pub(super) fn named(name: &str) -> Option<Self> {
@@ -195,7 +196,8 @@ pub(super) fn unknown_variable(name: &str, bare: bool, at: usize) -> Problem {
         (true, true) => problem.fix(format!("{near} {quoted}")),
         (true, false) => problem.fix(near),
         (false, true) => problem.fix(format!("{quoted}; variables are {}", VARIABLES.join(", "))),
-        (false, false) => problem.fix(format!("variables are {}; fields of the event begin with `value.`", VARIABLES.join(", "))),
+        (false, false) => problem
+            .fix(format!("variables are {}; fields of the event begin with `value.`", VARIABLES.join(", "))),
     }
 }
 

@@ -124,7 +124,9 @@ fn fix_of(problem: Problem, text: &str) -> Option<String> {
     let words = text.contains(' ')
         && text.chars().all(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_' | ',' | ':' | '/'));
     problem.fix.or_else(|| {
-        words.then(|| format!("for the text write \"'{text}'\" or {{text: {text}}}; an expression computes a value"))
+        words.then(|| {
+            format!("for the text write \"'{text}'\" or {{text: {text}}}; an expression computes a value")
+        })
     })
 }
 

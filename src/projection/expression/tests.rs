@@ -238,23 +238,38 @@ fn times_are_exact_to_the_microsecond() {
 
 #[test]
 fn unknown_names_and_functions_are_found_when_the_expression_is_compiled() {
-    assert_eq!(problem("paid"), "0: `paid` is not a variable | for the text write \"'paid'\" or {text: paid}; variables are key, value, headers, topic, partition, offset, timestamp");
+    assert_eq!(
+        problem("paid"),
+        "0: `paid` is not a variable | for the text write \"'paid'\" or {text: paid}; variables are key, value, headers, topic, partition, offset, timestamp"
+    );
     assert_eq!(problem("vlaue.x"), "0: `vlaue` is not a variable | did you mean `value`?");
-    assert_eq!(problem("value.kind == paid"), "14: `paid` is not a variable | for the text write \"'paid'\" or {text: paid}; variables are key, value, headers, topic, partition, offset, timestamp");
+    assert_eq!(
+        problem("value.kind == paid"),
+        "14: `paid` is not a variable | for the text write \"'paid'\" or {text: paid}; variables are key, value, headers, topic, partition, offset, timestamp"
+    );
     assert_eq!(problem("value.name.trimm()"), "16: there is no function `trimm` | did you mean `trim`?");
     assert_eq!(problem("trim(value.name)"), "4: `trim` is called on a value | write value.field.trim(…)");
     assert_eq!(problem("size()"), "4: `size` takes 1 argument(s), not 0 | ");
     assert_eq!(problem("headers"), "0: `headers` as a whole is no value | name one: headers[\"event-type\"]");
     assert_eq!(problem("offset.x"), "0: `offset` has no fields | write `offset` alone");
-    assert_eq!(problem("value.name.matches(value.re)"), "24: the pattern of `matches` must be a literal text | write the pattern in quotes");
+    assert_eq!(
+        problem("value.name.matches(value.re)"),
+        "24: the pattern of `matches` must be a literal text | write the pattern in quotes"
+    );
     assert_eq!(problem("value.name.matches('(')"), "19: not a valid pattern: unclosed group | ");
-    assert_eq!(problem("value.a + 1u"), "10: unsigned literals (`1u`) are not used here | write the number without `u`");
+    assert_eq!(
+        problem("value.a + 1u"),
+        "10: unsigned literals (`1u`) are not used here | write the number without `u`"
+    );
 }
 
 #[test]
 fn mistakes_of_syntax_are_told_in_plain_words() {
     assert_eq!(problem("coalesce(value.a"), "16: the expression ends too early | ");
-    assert_eq!(problem("value.a == 'x"), "11: a text in the expression is not closed | add the closing quote");
+    assert_eq!(
+        problem("value.a == 'x"),
+        "11: a text in the expression is not closed | add the closing quote"
+    );
     assert_eq!(problem("value.a $ 1"), "8: `$` has no meaning in an expression | ");
     assert_eq!(problem("value.a value.b"), "8: `value` is not expected here | ");
     assert_eq!(problem(""), "0: the expression is empty | write null to clear the column");
@@ -350,11 +365,16 @@ fn what_yaml_does_to_expressions_is_recognised() {
         mistake("a: value.x + ' #1'"),
         "p.yaml:1:4: the expression is cut at ` #`, where YAML begins a comment\n    fix: put the whole expression in quotes"
     );
-    assert!(mistake("a: !value.flag").contains("fix: an expression that begins with `!` needs quotes: \"!value.flag\""));
+    assert!(
+        mistake("a: !value.flag")
+            .contains("fix: an expression that begins with `!` needs quotes: \"!value.flag\"")
+    );
     assert!(mistake("a: *x").contains("fix: an expression that begins with this character needs quotes"));
     assert!(mistake("a: @x").contains("fix: an expression that begins with this character needs quotes"));
     assert!(mistake("a: &x y").contains("fix: an expression that begins with this character needs quotes"));
-    assert!(mistake("a: {b: headers[\"x\"]}").contains("fix: between `{` and `}` an expression with brackets"));
+    assert!(
+        mistake("a: {b: headers[\"x\"]}").contains("fix: between `{` and `}` an expression with brackets")
+    );
     assert_eq!(
         mistake("a: 'paid'"),
         "p.yaml:1:5: `paid` is not a variable\n    fix: for the text write \"'paid'\" or {text: paid}; variables are key, value, headers, topic, partition, offset, timestamp"

@@ -93,11 +93,15 @@ impl Binder<'_, '_, '_> {
         }
         let name = self.tables[table.0].table.name.clone();
         let topics = |of: &BTreeMap<usize, Place>| {
-            let topics: Vec<&str> = of.keys().map(|id| self.sources[*id].declaration.topic.as_str()).collect();
+            let topics: Vec<&str> =
+                of.keys().map(|id| self.sources[*id].declaration.topic.as_str()).collect();
             topics.join(" and ")
         };
         if certain.len() > 1 {
-            let message = format!("table `{name}` is written from the topics {}, whose order is not known", topics(&certain));
+            let message = format!(
+                "table `{name}` is written from the topics {}, whose order is not known",
+                topics(&certain)
+            );
             let place = certain.values().max().cloned()?;
             self.notes.mistake(
                 &place,
@@ -113,7 +117,9 @@ impl Binder<'_, '_, '_> {
             let message = format!("table `{name}` could be written from the topics {}", topics(&possible));
             let place = possible.values().next().cloned()?;
             let first = possible.keys().next().map_or("", |id| self.sources[*id].declaration.topic.as_str());
-            let fix = format!("name the topic in the handler, such as {first}/Type; or write shared: true in `{name}`");
+            let fix = format!(
+                "name the topic in the handler, such as {first}/Type; or write shared: true in `{name}`"
+            );
             self.notes.mistake(&place, message, fix);
         }
         possible.keys().next().copied()
@@ -125,12 +131,11 @@ impl Binder<'_, '_, '_> {
             let owners: BTreeSet<usize> =
                 handler.operations.iter().filter_map(|operation| homes[operation.table.0]).collect();
             for handled in &handler.types {
-                let sources: Vec<usize> = match handled.source {
-                    Some(source) => vec![source],
-                    None => {
-                        let open = self.open_to(&handled.name);
-                        open.into_iter().filter(|source| owners.iter().all(|owner| owner == source)).collect()
-                    }
+                let sources: Vec<usize> = if let Some(source) = handled.source {
+                    vec![source]
+                } else {
+                    let open = self.open_to(&handled.name);
+                    open.into_iter().filter(|source| owners.iter().all(|owner| owner == source)).collect()
                 };
                 let possible = |source: &usize| {
                     self.sources[*source].only_type().is_none_or(|only| only == handled.name)
@@ -165,7 +170,8 @@ impl Binder<'_, '_, '_> {
         table: TableId,
     ) -> impl Iterator<Item = (usize, &'s Operation)> {
         let tombstones = self.tombstones.iter().enumerate();
-        let tombstones = tombstones.flat_map(|(source, list)| list.iter().map(move |operation| (source, operation)));
+        let tombstones =
+            tombstones.flat_map(|(source, list)| list.iter().map(move |operation| (source, operation)));
         let handled = bound.iter().enumerate().flat_map(move |(source, handlers)| {
             let indexes: BTreeSet<usize> = handlers.values().copied().collect();
             indexes.into_iter().flat_map(move |index| {
@@ -180,10 +186,11 @@ impl Binder<'_, '_, '_> {
             if self.tables[table.0].is_shared() {
                 continue;
             }
-            let by_key = self.operations_on(bound, table).all(|(source, operation)| match operation.key.as_slice() {
-                [only] => only.expression.canonical() == self.sources[source].aggregate.canonical(),
-                _ => false,
-            });
+            let by_key =
+                self.operations_on(bound, table).all(|(source, operation)| match operation.key.as_slice() {
+                    [only] => only.expression.canonical() == self.sources[source].aggregate.canonical(),
+                    _ => false,
+                });
             let ownership = if by_key { Ownership::OwnedByKey } else { Ownership::OwnedStored };
             self.tables[table.0].table.ownership = ownership;
         }
@@ -235,7 +242,8 @@ impl Binder<'_, '_, '_> {
                 if !needs {
                     continue;
                 }
-                let of_table: Vec<_> = upserts().filter(|(operation, _)| operation.table == TableId(id)).collect();
+                let of_table: Vec<_> =
+                    upserts().filter(|(operation, _)| operation.table == TableId(id)).collect();
                 let without: Vec<_> = of_table
                     .iter()
                     .filter(|(_, assigned)| !assigned.iter().any(|assigned| assigned.column.0 == index))
@@ -244,7 +252,9 @@ impl Binder<'_, '_, '_> {
                 if without.len() == of_table.len() && !of_table.is_empty() {
                     never.push((draft.column_places[index].clone(), named));
                 } else {
-                    sometimes.extend(without.iter().map(|(operation, _)| (operation.place.clone(), named.clone())));
+                    sometimes.extend(
+                        without.iter().map(|(operation, _)| (operation.place.clone(), named.clone())),
+                    );
                 }
             }
         }

@@ -18,8 +18,22 @@ pub(super) type Refused = (String, String);
 
 /// Names of portable types, for suggestions.
 const PORTABLE: &[&str] = &[
-    "text", "varchar", "boolean", "smallint", "integer", "bigint", "numeric", "real", "double", "date", "time",
-    "timestamp", "timestamptz", "uuid", "json", "bytes",
+    "text",
+    "varchar",
+    "boolean",
+    "smallint",
+    "integer",
+    "bigint",
+    "numeric",
+    "real",
+    "double",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "uuid",
+    "json",
+    "bytes",
 ];
 
 /// Reads a column's SQL.
@@ -29,8 +43,13 @@ pub(super) fn parse(name: &str, sql: &str) -> Result<ColumnSql, Refused> {
         return Err(("a column without a type".into(), "write a type first: text not null".into()));
     }
     let (kind, warning) = column_type(kind_sql)?;
-    let mut column =
-        Column { name: name.to_owned(), kind, nullability: Nullability::Nullable, default: None, generated: None };
+    let mut column = Column {
+        name: name.to_owned(),
+        kind,
+        nullability: Nullability::Nullable,
+        default: None,
+        generated: None,
+    };
     while !rest.is_empty() {
         let (word, after) = word(rest);
         match word.to_ascii_lowercase().as_str() {
@@ -93,7 +112,18 @@ fn split_type(sql: &str) -> (&str, &str) {
         if quoted || depth > 0 || c == '"' || c == '(' || !(c.is_alphanumeric() || c == '_') {
             if let Some(start) = start_of_word.take() {
                 let word = &sql[start..at];
-                let clauses = ["not", "null", "default", "generated", "primary", "unique", "references", "check", "constraint", "collate"];
+                let clauses = [
+                    "not",
+                    "null",
+                    "default",
+                    "generated",
+                    "primary",
+                    "unique",
+                    "references",
+                    "check",
+                    "constraint",
+                    "collate",
+                ];
                 if clauses.iter().any(|clause| word.eq_ignore_ascii_case(clause)) {
                     return (sql[..start].trim_end(), &sql[start..]);
                 }
@@ -159,7 +189,10 @@ fn varchar(arguments: Option<&str>) -> Result<ColumnType, Refused> {
     let Some(arguments) = arguments else { return Ok(ColumnType::Text { max_chars: None }) };
     match arguments.trim().parse::<u32>() {
         Ok(max) if (1..=10_485_760).contains(&max) => Ok(ColumnType::Text { max_chars: Some(max) }),
-        _ => Err((format!("`varchar({arguments})` has no usable length"), "write varchar(n), n from 1 to 10485760".into())),
+        _ => Err((
+            format!("`varchar({arguments})` has no usable length"),
+            "write varchar(n), n from 1 to 10485760".into(),
+        )),
     }
 }
 
@@ -187,7 +220,8 @@ enum Literal {
 
 fn literal(text: &str) -> Result<(Literal, &str), Refused> {
     let refused = || {
-        let fix = "write a number, 'text', true, false or null; what is computed is mapped from the event".to_owned();
+        let fix = "write a number, 'text', true, false or null; what is computed is mapped from the event"
+            .to_owned();
         ("a default is a literal".to_owned(), fix)
     };
     if let Some(rest) = text.strip_prefix('\'') {
@@ -264,7 +298,9 @@ fn default_of(kind: &ColumnType, literal: Literal) -> Result<Option<Datum>, Refu
             serde_json::from_str::<serde_json::Value>(&text).map_err(|_| unfit())?;
             Datum::Json(text.into())
         }
-        (ColumnType::Catalogue(_), Literal::Text(text) | Literal::Number(text)) => Datum::Catalogue(text.into()),
+        (ColumnType::Catalogue(_), Literal::Text(text) | Literal::Number(text)) => {
+            Datum::Catalogue(text.into())
+        }
         (
             ColumnType::Date | ColumnType::Time | ColumnType::Timestamp | ColumnType::TimestampTz,
             Literal::Text(text),
@@ -314,7 +350,8 @@ fn generated(text: &str) -> Result<(&str, &str), Refused> {
         || ("not a generated column".to_owned(), "write generated always as (expression) stored".to_owned());
     let (always, rest) = word(text);
     let (as_word, rest) = word(rest);
-    if !always.eq_ignore_ascii_case("always") || !as_word.eq_ignore_ascii_case("as") || !rest.starts_with('(') {
+    if !always.eq_ignore_ascii_case("always") || !as_word.eq_ignore_ascii_case("as") || !rest.starts_with('(')
+    {
         return Err(refused());
     }
     let end = closing_bracket(rest).ok_or_else(refused)?;
@@ -333,7 +370,6 @@ pub(super) fn closing_bracket(text: &str) -> Option<usize> {
     for (at, c) in text.char_indices() {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, '(') => depth += 1,
             (None, ')') => {
@@ -342,7 +378,7 @@ pub(super) fn closing_bracket(text: &str) -> Option<usize> {
                     return Some(at);
                 }
             }
-            (None, _) => {}
+            _ => {}
         }
     }
     None
@@ -380,7 +416,8 @@ mod tests {
     fn clauses_come_in_any_order() {
         let column = column("bigint default 5 not null");
         assert_eq!((column.nullability, column.default), (Nullability::NotNull, Some(Datum::Int(5))));
-        let generated = self::column("tsvector generated always as (to_tsvector('simple', coalesce(name, ')'))) stored");
+        let generated =
+            self::column("tsvector generated always as (to_tsvector('simple', coalesce(name, ')'))) stored");
         assert_eq!(generated.generated.as_deref(), Some("to_tsvector('simple', coalesce(name, ')'))"));
     }
 
@@ -388,11 +425,17 @@ mod tests {
     fn defaults_must_fit_exactly() {
         let default = |sql: &str| column(sql).default;
         assert_eq!(default("text default 'it''s'"), Some(Datum::Text("it's".into())));
-        assert_eq!(default("numeric(5,2) default -1.50"), Some(Datum::Numeric("-1.5".parse().expect("number"))));
+        assert_eq!(
+            default("numeric(5,2) default -1.50"),
+            Some(Datum::Numeric("-1.5".parse().expect("number")))
+        );
         assert_eq!(default("boolean default false"), Some(Datum::Bool(false)));
         assert_eq!(default("date default '1970-01-02'"), Some(Datum::Date(1)));
         assert_eq!(default("date default '1969-12-31'"), Some(Datum::Date(-1)));
-        assert_eq!(default("timestamptz default '1970-01-01T00:00:01Z'"), Some(Datum::TimestampTz(1_000_000)));
+        assert_eq!(
+            default("timestamptz default '1970-01-01T00:00:01Z'"),
+            Some(Datum::TimestampTz(1_000_000))
+        );
         assert_eq!(default("text default null"), None);
         for refused in [
             "smallint default 40000",

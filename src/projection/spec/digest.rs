@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
-use sha2::{Digest as _, Sha256};
 
 use super::event::{HandlerDraft, Operation};
 use super::source::SourceDraft;
 use super::table::TableDraft;
 use crate::projection::change::Effect;
-use crate::projection::{Datum, KeyFormat, Nullability, Start, TypeRule, UnknownEvents, ValueFormat};
+use crate::projection::{
+    Datum, KeyFormat, Nullability, Start, TypeRule, UnknownEvents, ValueFormat, digest_of,
+};
 
 /// What the digest covers.
 pub(super) struct Content<'a, 'n> {
@@ -25,9 +26,7 @@ pub(super) struct Content<'a, 'n> {
 impl Content<'_, '_> {
     /// SHA-256 in hexadecimal.
     pub(super) fn digest(&self) -> String {
-        let mut hash = Sha256::new();
-        hash.update(self.rendering().to_string().as_bytes());
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        digest_of(&self.rendering().to_string())
     }
 
     /// Lists only, so that no library's order of keys can change it. The order of sources and tables in the file does not
@@ -73,7 +72,8 @@ impl Content<'_, '_> {
             Start::Earliest => "earliest",
             Start::Latest => "latest",
         };
-        let operations = |list: &[Operation]| -> Vec<Json> { list.iter().map(|one| self.operation(one)).collect() };
+        let operations =
+            |list: &[Operation]| -> Vec<Json> { list.iter().map(|one| self.operation(one)).collect() };
         let handlers: Vec<Json> = self.bound[index]
             .iter()
             .map(|(name, handler)| json!([name, operations(&self.handlers[*handler].operations)]))

@@ -86,7 +86,11 @@ pub(super) fn read(
 ) -> Vec<HandlerDraft> {
     let Some(node) = root.get("events") else {
         if sources.iter().all(|source| source.tombstone.is_none()) {
-            notes.mistake(&root.place, "`events` is missing", "write events: { Type: [{ upsert: table, key: {…}, set: {…} }] }");
+            notes.mistake(
+                &root.place,
+                "`events` is missing",
+                "write events: { Type: [{ upsert: table, key: {…}, set: {…} }] }",
+            );
         }
         return Vec::new();
     };
@@ -100,7 +104,10 @@ pub(super) fn read(
         for handled in &types {
             let known = |handler: &&HandlerDraft| handler.types.contains(handled);
             if let Some(first) = handlers.iter().find(known) {
-                let message = format!("the type `{}` is handled twice, first in line {}", handled.name, first.place.line);
+                let message = format!(
+                    "the type `{}` is handled twice, first in line {}",
+                    handled.name, first.place.line
+                );
                 notes.mistake(&entry.place, message, "put all operations of a type under one key");
             }
         }
@@ -128,11 +135,18 @@ fn handled_types(
                 HandledType { source, name: name.to_owned() }
             }
             Some((topic, _)) if suggestion(topic, &topics).starts_with("did you mean") => {
-                notes.mistake(place, format!("no source reads the topic `{topic}`"), suggestion(topic, &topics));
+                notes.mistake(
+                    place,
+                    format!("no source reads the topic `{topic}`"),
+                    suggestion(topic, &topics),
+                );
                 continue;
             }
             Some((topic, _)) => {
-                notes.warn(place, format!("no source reads a topic `{topic}`: `{part}` as a whole is taken for a type"));
+                notes.warn(
+                    place,
+                    format!("no source reads a topic `{topic}`: `{part}` as a whole is taken for a type"),
+                );
                 HandledType { source: None, name: part.to_owned() }
             }
             None => HandledType { source: None, name: part.to_owned() },
@@ -162,12 +176,13 @@ pub(super) fn operations(
     values: Values,
     notes: &mut Notes<'_>,
 ) -> Vec<Operation> {
-    let items = match &node.kind {
-        Kind::List(items) => items,
-        _ => {
-            notes.mistake(&node.place, "the operations of a type are a list", "write - upsert: table, or [] to do nothing");
-            return Vec::new();
-        }
+    let Kind::List(items) = &node.kind else {
+        notes.mistake(
+            &node.place,
+            "the operations of a type are a list",
+            "write - upsert: table, or [] to do nothing",
+        );
+        return Vec::new();
     };
     items.iter().filter_map(|item| operation(item, tables, values, notes)).collect()
 }
@@ -179,13 +194,21 @@ fn operation(node: &Node, tables: &[TableDraft], values: Values, notes: &mut Not
         (Some(table), None) => (table, false),
         (None, Some(table)) => (table, true),
         (Some(_), Some(_)) => {
-            notes.mistake(&node.place, "an operation does one thing, not `upsert` and `delete`", "write two operations");
+            notes.mistake(
+                &node.place,
+                "an operation does one thing, not `upsert` and `delete`",
+                "write two operations",
+            );
             return None;
         }
         (None, None) => {
             let later = LATER.iter().any(|(key, _)| node.get(key).is_some());
             if !later {
-                notes.mistake(&node.place, "an operation without `upsert` or `delete`", "write upsert: table or delete: table");
+                notes.mistake(
+                    &node.place,
+                    "an operation without `upsert` or `delete`",
+                    "write upsert: table or delete: table",
+                );
             }
             return None;
         }
@@ -193,7 +216,11 @@ fn operation(node: &Node, tables: &[TableDraft], values: Values, notes: &mut Not
     let table_name = notes.keep(name.text("a table"))?;
     let Some(id) = tables.iter().position(|draft| draft.table.name == table_name) else {
         let known: Vec<&str> = tables.iter().map(|draft| draft.table.name.as_str()).collect();
-        notes.mistake(&name.place, format!("there is no table `{table_name}`"), suggestion(table_name, &known));
+        notes.mistake(
+            &name.place,
+            format!("there is no table `{table_name}`"),
+            suggestion(table_name, &known),
+        );
         return None;
     };
     let draft = &tables[id];
@@ -229,7 +256,10 @@ fn refuse_for_delete(node: &Node, draft: &TableDraft, notes: &mut Notes<'_>) {
     if draft.is_shared() {
         notes.mistake(
             &node.place,
-            format!("table `{}` is shared: rows cannot be deleted, since a delete does not commute", draft.table.name),
+            format!(
+                "table `{}` is shared: rows cannot be deleted, since a delete does not commute",
+                draft.table.name
+            ),
             "add a negative value, or leave such rows out in a view",
         );
     }
@@ -238,11 +268,8 @@ fn refuse_for_delete(node: &Node, draft: &TableDraft, notes: &mut Notes<'_>) {
 fn key(node: &Node, draft: &TableDraft, notes: &mut Notes<'_>) -> Option<Vec<Mapped>> {
     let table = &draft.table;
     let wanted = || {
-        let columns: Vec<String> = table
-            .primary_key
-            .iter()
-            .map(|id| format!("{}: …", table.columns[id.0].name))
-            .collect();
+        let columns: Vec<String> =
+            table.primary_key.iter().map(|id| format!("{}: …", table.columns[id.0].name)).collect();
         format!("write key: {{ {} }}", columns.join(", "))
     };
     let Some(key_node) = node.get("key") else {
@@ -264,7 +291,11 @@ fn key(node: &Node, draft: &TableDraft, notes: &mut Notes<'_>) -> Option<Vec<Map
         };
         let Some(expression) = notes.expression(&entry.value) else { continue };
         if matches!(expression.as_literal(), Some(Value::Null)) {
-            notes.mistake(&entry.value.place, "a column of the key cannot be null", "map it from a field that is always there");
+            notes.mistake(
+                &entry.value.place,
+                "a column of the key cannot be null",
+                "map it from a field that is always there",
+            );
         }
         mapped[position] = Some(Mapped { expression, place: entry.value.place.clone() });
     }
@@ -281,7 +312,11 @@ fn condition(node: &Node, notes: &mut Notes<'_>) -> Option<Mapped> {
     if let Some(literal) = expression.as_literal()
         && !matches!(literal, Value::Bool(_))
     {
-        notes.mistake(&node.place, format!("a condition is true or false, not {}", literal.kind()), "write a comparison: value.amount > 0");
+        notes.mistake(
+            &node.place,
+            format!("a condition is true or false, not {}", literal.kind()),
+            "write a comparison: value.amount > 0",
+        );
         return None;
     }
     Some(Mapped { expression, place: node.place.clone() })
@@ -308,7 +343,11 @@ fn assignments(
     let mut cut = false;
     for entry in entries {
         if entry.key == "*" {
-            notes.mistake(&entry.place, "`\"*\"` is not in this release", "name the columns: set: { name: value.name }");
+            notes.mistake(
+                &entry.place,
+                "`\"*\"` is not in this release",
+                "name the columns: set: { name: value.name }",
+            );
             continue;
         }
         // What a comma has cut off is no column; the mistake stands where the expression begins.
@@ -354,13 +393,23 @@ fn check_assignment(
     match (effect, expression.as_literal()) {
         (Effect::Add, _) if !numeric => {
             let message = format!("`add` to the column `{name}` of type {}", column.kind);
-            notes.mistake(place, message, "add needs smallint, integer, bigint or numeric, whose sums are exact");
+            notes.mistake(
+                place,
+                message,
+                "add needs smallint, integer, bigint or numeric, whose sums are exact",
+            );
         }
-        (Effect::Add, Some(literal)) if !matches!(literal, Value::Int(_) | Value::Number(_) | Value::Decimal(_)) => {
+        (Effect::Add, Some(literal))
+            if !matches!(literal, Value::Int(_) | Value::Number(_) | Value::Decimal(_)) =>
+        {
             notes.mistake(place, format!("{} cannot be added to `{name}`", literal.kind()), "add a number");
         }
         (Effect::Set, Some(Value::Null)) if column.nullability == Nullability::NotNull => {
-            notes.mistake(place, format!("the column `{name}` is not null"), "set a value, or drop `not null`");
+            notes.mistake(
+                place,
+                format!("the column `{name}` is not null"),
+                "set a value, or drop `not null`",
+            );
         }
         _ => {}
     }

@@ -28,14 +28,12 @@ use self::source::SourceDraft;
 use self::table::TableDraft;
 use super::change::Assignment;
 use super::expression::{self, Expression, Failure, SourceText, explain, text_of};
-use super::{
-    Changes, Declaration, Event, EventChange, Mapped, OnError, Projection, UnknownEvents, Value,
-};
+use super::{Changes, Declaration, Event, EventChange, Mapped, OnError, Projection, UnknownEvents, Value};
 use crate::config::yaml::{self, Mistake, Node, Place};
 use crate::fault::{Reason, RecordFault, Stage};
 
 /// The staleness limit of a projection that declares none.
-const DEFAULT_STALENESS: Duration = Duration::from_secs(300);
+const DEFAULT_STALENESS: Duration = Duration::from_mins(5);
 
 /// A projection read from YAML.
 #[derive(Debug)]
@@ -90,7 +88,15 @@ pub fn parse(
 }
 
 const KEYS: &[&str] = &[
-    "projection", "version", "sources", "tables", "views", "events", "unknown_events", "ignore", "on_error",
+    "projection",
+    "version",
+    "sources",
+    "tables",
+    "views",
+    "events",
+    "unknown_events",
+    "ignore",
+    "on_error",
     "staleness",
 ];
 
@@ -105,7 +111,11 @@ fn build(root: &Node, text: &str, read_file: source::ReadFile<'_>, notes: &mut N
     let handlers = event::read(root, &sources, &tables, notes);
     let tombstones: Vec<Vec<Operation>> = sources
         .iter()
-        .map(|source| source.tombstone.map_or_else(Vec::new, |node| event::operations(node, &tables, Values::Absent, notes)))
+        .map(|source| {
+            source
+                .tombstone
+                .map_or_else(Vec::new, |node| event::operations(node, &tables, Values::Absent, notes))
+        })
         .collect();
     let binder = Binder {
         sources: &mut sources,
@@ -225,7 +235,11 @@ fn staleness(root: &Node, notes: &mut Notes<'_>) -> Duration {
     match expression::duration_micros(text).and_then(|micros| u64::try_from(micros).ok()) {
         Some(micros) if micros > 0 => Duration::from_micros(micros),
         _ => {
-            notes.mistake(&node.place, format!("`{text}` is no duration"), "write a number with its unit: 30s, 2m or 1h30m");
+            notes.mistake(
+                &node.place,
+                format!("`{text}` is no duration"),
+                "write a number with its unit: 30s, 2m or 1h30m",
+            );
             DEFAULT_STALENESS
         }
     }
@@ -317,7 +331,11 @@ impl Projection for YamlProjection {
 
     fn map(&self, event: &Event<'_>, changes: &mut Changes) -> Result<Mapped, RecordFault> {
         let Some(plan) = self.sources.get(event.source) else {
-            return Err(RecordFault::new(Stage::Map, Reason::UnknownType, "the event comes from no declared source"));
+            return Err(RecordFault::new(
+                Stage::Map,
+                Reason::UnknownType,
+                "the event comes from no declared source",
+            ));
         };
         let operations = match event.event_type {
             None => match &plan.tombstone {

@@ -105,7 +105,11 @@ impl<'t> Notes<'t> {
         for item in items {
             let Some(name) = self.keep(item.text(what)) else { continue };
             if names.iter().any(|(known, _)| known == name) {
-                self.mistake(&item.place, format!("`{name}` stands twice in {what}"), "remove one of the two");
+                self.mistake(
+                    &item.place,
+                    format!("`{name}` stands twice in {what}"),
+                    "remove one of the two",
+                );
             } else {
                 names.push((name.to_owned(), item.place.clone()));
             }
@@ -127,7 +131,8 @@ impl<'t> Notes<'t> {
             let message = format!("the {what} name `{name}` is longer than {MAX_IDENTIFIER} bytes");
             self.mistake(place, message, "use a shorter name; databases cut longer ones");
         } else if name.to_lowercase().starts_with("projector_") {
-            let message = format!("the {what} name `{name}` begins with `projector_`, as the program's own do");
+            let message =
+                format!("the {what} name `{name}` begins with `projector_`, as the program's own do");
             self.mistake(place, message, "use another name");
         }
     }

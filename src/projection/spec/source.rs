@@ -7,7 +7,8 @@ use super::notes::{Later, Notes};
 use crate::config::yaml::{Node, Place};
 use crate::projection::expression::{Expression, Root};
 use crate::projection::{
-    KeyFormat, SchemaFile, SchemaOrigin, SourceDeclaration, Start, TypeRule, ValueFormat, Wanted, WantedFields,
+    KeyFormat, SchemaFile, SchemaOrigin, SourceDeclaration, Start, TypeRule, ValueFormat, Wanted,
+    WantedFields,
 };
 
 /// Reads a file beside the projection.
@@ -40,7 +41,11 @@ const LATER: &[Later] = &[
 ];
 
 /// Reads all sources.
-pub(super) fn read<'n>(root: &'n Node, read_file: ReadFile<'_>, notes: &mut Notes<'_>) -> Vec<SourceDraft<'n>> {
+pub(super) fn read<'n>(
+    root: &'n Node,
+    read_file: ReadFile<'_>,
+    notes: &mut Notes<'_>,
+) -> Vec<SourceDraft<'n>> {
     let Some(node) = root.get("sources") else {
         notes.mistake(&root.place, "`sources` is missing", "write sources: [{ topic: …, format: json }]");
         return Vec::new();
@@ -82,8 +87,10 @@ fn one<'n>(node: &'n Node, read_file: ReadFile<'_>, notes: &mut Notes<'_>) -> Op
     let key = node.get("key").and_then(|key| key_format(key, notes)).unwrap_or(KeyFormat::String);
     let event_type =
         node.get("type").and_then(|rule| type_rule(rule, notes)).unwrap_or(TypeRule::RecordNameOrTopic);
-    let aggregate =
-        node.get("aggregate").and_then(|aggregate| aggregate_of(aggregate, notes)).unwrap_or_else(Expression::key);
+    let aggregate = node
+        .get("aggregate")
+        .and_then(|aggregate| aggregate_of(aggregate, notes))
+        .unwrap_or_else(Expression::key);
     let start = node.get("start").and_then(|start| start_of(start, notes)).unwrap_or(Start::Earliest);
     Some(SourceDraft {
         place: node.place.clone(),
@@ -131,12 +138,20 @@ fn value_format(node: &Node, read_file: ReadFile<'_>, notes: &mut Notes<'_>) -> 
     match (format, framing) {
         (Format::Json, Framing::Confluent) => {
             let place = &node.get("framing").unwrap_or(node).place;
-            notes.mistake(place, "`framing: confluent` of JSON is not in this release", "use plain JSON, without framing");
+            notes.mistake(
+                place,
+                "`framing: confluent` of JSON is not in this release",
+                "use plain JSON, without framing",
+            );
             None
         }
         (Format::Json, Framing::None) => {
             if let Some(schemas) = schemas {
-                notes.mistake(&schemas.place, "`schemas` of a JSON source", "remove it: JSON carries no schema");
+                notes.mistake(
+                    &schemas.place,
+                    "`schemas` of a JSON source",
+                    "remove it: JSON carries no schema",
+                );
             }
             Some(ValueFormat::Json)
         }
@@ -155,7 +170,8 @@ fn value_format(node: &Node, read_file: ReadFile<'_>, notes: &mut Notes<'_>) -> 
             Some(ValueFormat::AvroConfluent { schemas: SchemaOrigin::Registry })
         }
         (Format::Avro, Framing::None) => {
-            let Some(schemas) = schemas.filter(|schemas| schemas.list("schemas").is_ok_and(|list| !list.is_empty()))
+            let Some(schemas) =
+                schemas.filter(|schemas| schemas.list("schemas").is_ok_and(|list| !list.is_empty()))
             else {
                 let place = &schemas.unwrap_or(node).place;
                 notes.mistake(

@@ -36,7 +36,11 @@ const LATER: &[Later] = &[
 /// Reads all tables, in declared order.
 pub(super) fn read(root: &Node, version: u32, notes: &mut Notes<'_>) -> Vec<TableDraft> {
     let Some(node) = root.get("tables") else {
-        notes.mistake(&root.place, "`tables` is missing", "write tables: { name: { primary_key: […], columns: {…} } }");
+        notes.mistake(
+            &root.place,
+            "`tables` is missing",
+            "write tables: { name: { primary_key: […], columns: {…} } }",
+        );
         return Vec::new();
     };
     let Some(entries) = notes.keep(node.map("tables")) else { return Vec::new() };
@@ -48,7 +52,10 @@ pub(super) fn read(root: &Node, version: u32, notes: &mut Notes<'_>) -> Vec<Tabl
         let name = &draft.table.name;
         let alike = |other: &&TableDraft| other.table.name.to_lowercase() == name.to_lowercase();
         if tables[..index].iter().any(|other| alike(&other)) {
-            notes.warn(&draft.place, format!("table `{name}` differs from another by case only, which SQLite refuses"));
+            notes.warn(
+                &draft.place,
+                format!("table `{name}` differs from another by case only, which SQLite refuses"),
+            );
         }
     }
     tables
@@ -72,7 +79,8 @@ fn one(entry: &Entry, version: u32, notes: &mut Notes<'_>) -> TableDraft {
     };
     let physical = draft.table.physical_name(version);
     if physical.len() > MAX_IDENTIFIER && name.len() <= MAX_IDENTIFIER {
-        let message = format!("the table is stored as `{physical}`, which is longer than {MAX_IDENTIFIER} bytes");
+        let message =
+            format!("the table is stored as `{physical}`, which is longer than {MAX_IDENTIFIER} bytes");
         notes.mistake(&entry.place, message, "use a shorter name");
     }
     if notes.keep(node.map("a table")).is_some() {
@@ -149,11 +157,22 @@ fn primary_key(entry: &Entry, draft: &mut TableDraft, notes: &mut Notes<'_>) {
         };
         let column = &mut draft.table.columns[id.0];
         if column.generated.is_some() {
-            notes.mistake(&place, format!("the key column `{name}` is generated"), "map the key from the event");
+            notes.mistake(
+                &place,
+                format!("the key column `{name}` is generated"),
+                "map the key from the event",
+            );
         }
         if !column.kind.is_key() {
-            let message = format!("the key column `{name}` has type {}, whose equality differs between stores", column.kind);
-            notes.mistake(&place, message, "use text, an integer, numeric, boolean, uuid, date, time or bytes");
+            let message = format!(
+                "the key column `{name}` has type {}, whose equality differs between stores",
+                column.kind
+            );
+            notes.mistake(
+                &place,
+                message,
+                "use text, an integer, numeric, boolean, uuid, date, time or bytes",
+            );
         }
         column.nullability = Nullability::NotNull;
         draft.table.primary_key.push(id);
@@ -178,7 +197,11 @@ fn one_index(item: &Node, table: &Table, notes: &mut Notes<'_>) -> Option<Index>
                     index.expression = Some(notes.keep(expression.text("expression"))?.to_owned());
                 }
                 _ => {
-                    notes.mistake(&item.place, "an index has either `columns` or `expression`", "write one of the two");
+                    notes.mistake(
+                        &item.place,
+                        "an index has either `columns` or `expression`",
+                        "write one of the two",
+                    );
                     return None;
                 }
             }
@@ -242,7 +265,11 @@ pub(super) fn views(root: &Node, version: u32, tables: &[TableDraft], notes: &mu
         if removed {
             if !tables.iter().any(|draft| draft.table.name == *name) {
                 let known: Vec<&str> = tables.iter().map(|draft| draft.table.name.as_str()).collect();
-                notes.mistake(&entry.place, format!("there is no table `{name}` whose view could be removed"), suggestion(name, &known));
+                notes.mistake(
+                    &entry.place,
+                    format!("there is no table `{name}` whose view could be removed"),
+                    suggestion(name, &known),
+                );
             }
             views.retain(|view| view.name != *name);
             continue;
@@ -267,7 +294,11 @@ pub(super) fn views(root: &Node, version: u32, tables: &[TableDraft], notes: &mu
 
 fn view_sql(entry: &Entry, tables: &[TableDraft], notes: &mut Notes<'_>) -> Option<String> {
     if !matches!(entry.value.kind, Kind::Map(_)) {
-        notes.mistake(&entry.value.place, "a view is `none` or has `sql`", "write { sql: select … from {table} }");
+        notes.mistake(
+            &entry.value.place,
+            "a view is `none` or has `sql`",
+            "write { sql: select … from {table} }",
+        );
         return None;
     }
     notes.only_keys(&entry.value, "a view", &["sql"], &[]);
@@ -277,19 +308,27 @@ fn view_sql(entry: &Entry, tables: &[TableDraft], notes: &mut Notes<'_>) -> Opti
     };
     let sql = notes.keep(node.text("sql"))?;
     if sql.trim().is_empty() || sql.trim_end().ends_with(';') {
-        notes.mistake(&node.place, "the SQL of a view is one select without `;`", "write select … from {table}");
+        notes.mistake(
+            &node.place,
+            "the SQL of a view is one select without `;`",
+            "write select … from {table}",
+        );
         return None;
     }
     let known: Vec<&str> = tables.iter().map(|draft| draft.table.name.as_str()).collect();
     let names = sources_of(sql);
     for name in &names {
         if !known.contains(&name.as_str()) {
-            let message = format!("`{{{name}}}` in the SQL of view `{}` is no table of this projection", entry.key);
+            let message =
+                format!("`{{{name}}}` in the SQL of view `{}` is no table of this projection", entry.key);
             notes.mistake(&node.place, message, suggestion(name, &known));
         }
     }
     if names.is_empty() {
-        notes.warn(&node.place, format!("view `{}` reads no table of this projection: write tables as {{name}}", entry.key));
+        notes.warn(
+            &node.place,
+            format!("view `{}` reads no table of this projection: write tables as {{name}}", entry.key),
+        );
     }
     Some(sql.trim().to_owned())
 }
@@ -315,7 +354,12 @@ fn sources_of(sql: &str) -> Vec<String> {
 }
 
 /// The id of a column, for other parts of the file that name one.
-pub(super) fn column_id(draft: &TableDraft, name: &str, place: &Place, notes: &mut Notes<'_>) -> Option<ColumnId> {
+pub(super) fn column_id(
+    draft: &TableDraft,
+    name: &str,
+    place: &Place,
+    notes: &mut Notes<'_>,
+) -> Option<ColumnId> {
     let id = draft.table.column(name);
     if id.is_none() {
         let message = format!("table `{}` has no column `{name}`", draft.table.name);
