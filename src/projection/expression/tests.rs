@@ -401,3 +401,134 @@ fn equal_values_name_the_same_aggregate() {
     assert_eq!(text_of(&Value::Number("1e999999999".into())), "1e999999999");
     assert_eq!(text_of(&Value::Bytes(Bytes::from_static(b"\x00\xff"))), "\\x00ff");
 }
+
+mod random {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Text that often has the form of an expression.
+    fn expression_text() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            Just("value.n"),
+            Just("value.name"),
+            Just("value.missing"),
+            Just("value.?gone"),
+            Just("value.lines"),
+            Just("value.price"),
+            Just("key"),
+            Just("timestamp"),
+            Just("1"),
+            Just("-2"),
+            Just("1.5"),
+            Just("'x'"),
+            Just("null"),
+            Just("true"),
+            Just("value.big"),
+            Just("duration('1h')"),
+            Just("b'x'"),
+            Just("headers.kind"),
+            Just("9223372036854775807"),
+            Just("'é'"),
+        ]
+        .prop_map(str::to_owned);
+        leaf.prop_recursive(4, 24, 3, |inner| {
+            let operator = prop_oneof![
+                Just("+"),
+                Just("-"),
+                Just("*"),
+                Just("/"),
+                Just("%"),
+                Just("=="),
+                Just("<"),
+                Just("&&"),
+                Just("||"),
+                Just("in"),
+                Just("!="),
+            ];
+            let call = prop_oneof![
+                Just("size"),
+                Just("int"),
+                Just("string"),
+                Just("double"),
+                Just("decimal"),
+                Just("timestamp"),
+                Just("timestampFromMillis"),
+                Just("coalesce"),
+            ];
+            let member = prop_oneof![
+                Just("trim()"),
+                Just("sum()"),
+                Just("substring(1)"),
+                Just("split('')"),
+                Just("join()"),
+                Just("size()"),
+                Just("orValue(1)"),
+                Just("hasValue()"),
+                Just("map(x, x)"),
+                Just("filter(x, x != 1)"),
+                Just("all(x, x == x)"),
+                Just("getFullYear()"),
+                Just("replace('x', 'yy')"),
+                Just("indexOf('x')"),
+            ];
+            prop_oneof![
+                (inner.clone(), operator, inner.clone()).prop_map(|(a, o, b)| format!("({a} {o} {b})")),
+                (call, inner.clone()).prop_map(|(name, a)| format!("{name}({a})")),
+                (inner.clone(), member).prop_map(|(a, name)| format!("({a}).{name}")),
+                (inner.clone(), inner.clone(), inner.clone())
+                    .prop_map(|(a, b, c)| format!("({a} ? {b} : {c})")),
+                (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("[{a}, {b}]")),
+                (inner.clone(), inner).prop_map(|(a, b)| format!("({a})[{b}]")),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn expressions_fail_but_never_panic_and_never_quote_a_value(text in expression_text()) {
+            let event_value = value(EVENT);
+            let record = record();
+            let key = Value::from("p1");
+            let event =
+                Event { source: 0, record: &record, event_type: None, key: Some(&key), value: Some(&event_value) };
+            if let Ok(expression) = Expression::compile(&text)
+                && let Err(failure) = expression.evaluate(&event)
+            {
+                prop_assert!(!failure.detail.contains("Lamp"), "{}: {}", text, failure.detail);
+            }
+        }
+
+        #[test]
+        fn any_text_compiles_or_is_a_mistake_inside_of_it(text in "[ -~é\n]{0,60}") {
+            if let Err(problem) = Expression::compile(&text) {
+                prop_assert!(problem.at <= text.len());
+            }
+        }
+
+        #[test]
+        fn whole_number_arithmetic_is_that_of_64_bits(a: i64, b: i64) {
+            let event = Value::Record(vec![("a".into(), Value::Int(a)), ("b".into(), Value::Int(b))]);
+            for (operator, expected) in [
+                ("+", a.checked_add(b)), ("-", a.checked_sub(b)), ("*", a.checked_mul(b)), ("/", a.checked_div(b)),
+                ("%", a.checked_rem(b)),
+            ] {
+                let result = with(&event, &format!("value.a {operator} value.b")).ok().flatten();
+                prop_assert_eq!(result, expected.map(Value::Int));
+            }
+        }
+
+        #[test]
+        fn any_json_number_in_a_file_keeps_its_digits(text in "-?(0|[1-9][0-9]{0,40})(\\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?") {
+            let literal = from_yaml(&format!("a: {text}")).expect("a literal").as_literal().cloned();
+            let kept = match literal {
+                Some(Value::Int(number)) => number.to_string(),
+                Some(Value::Number(kept)) => kept.to_string(),
+                other => panic!("{other:?}"),
+            };
+            prop_assert_eq!(kept, text);
+        }
+    }
+}
