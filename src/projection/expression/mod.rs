@@ -15,8 +15,10 @@ mod function;
 mod instant;
 mod machine;
 mod number;
+mod operator;
 mod path;
 mod scalar;
+mod syntax;
 mod text_form;
 
 use std::borrow::Cow;

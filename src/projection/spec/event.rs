@@ -5,7 +5,7 @@ use super::source::SourceDraft;
 use super::table::{TableDraft, column_id};
 use crate::config::yaml::{Kind, Node, Place, suggestion};
 use crate::projection::change::Effect;
-use crate::projection::expression::Expression;
+use crate::projection::expression::{Expression, with_article};
 use crate::projection::{ColumnId, ColumnType, Nullability, TableId, Value};
 
 /// What one operation of a handler does.
@@ -404,6 +404,11 @@ fn check_assignment(
         {
             notes.mistake(place, format!("{} cannot be added to `{name}`", literal.kind()), "add a number");
         }
+        (Effect::Set, Some(literal)) if !may_fit(literal, &column.kind) => {
+            let message =
+                format!("{} never fits the column `{name}` of type {}", with_article(literal), column.kind);
+            notes.mistake(place, message, "write a literal of the column's type, or another type");
+        }
         (Effect::Set, Some(Value::Null)) if column.nullability == Nullability::NotNull => {
             notes.mistake(
                 place,
@@ -412,5 +417,28 @@ fn check_assignment(
             );
         }
         _ => {}
+    }
+}
+
+/// Whether a literal has a kind that the column's type takes at all.
+fn may_fit(literal: &Value, kind: &ColumnType) -> bool {
+    let is_number = matches!(literal, Value::Int(_) | Value::Number(_) | Value::Decimal(_));
+    match kind {
+        _ if matches!(literal, Value::Null) => true,
+        ColumnType::SmallInt
+        | ColumnType::Integer
+        | ColumnType::BigInt
+        | ColumnType::Numeric { .. }
+        | ColumnType::Real
+        | ColumnType::Double => is_number,
+        ColumnType::Boolean => matches!(literal, Value::Bool(_)),
+        ColumnType::Bytes => matches!(literal, Value::Bytes(_)),
+        ColumnType::Date
+        | ColumnType::Time
+        | ColumnType::Timestamp
+        | ColumnType::TimestampTz
+        | ColumnType::Uuid => matches!(literal, Value::Text(_)),
+        ColumnType::Text { .. } => is_number || matches!(literal, Value::Text(_) | Value::Bool(_)),
+        ColumnType::Json | ColumnType::Catalogue(_) => true,
     }
 }

@@ -442,6 +442,10 @@ fn what_a_later_release_has_is_refused_and_named() {
 
 #[test]
 fn operations_are_checked_against_their_table() {
+    insta::assert_snapshot!(mistakes("price_cents: value.price.cents", "price_cents: \"'9'\""), @r"
+    shop.yaml:34:32: text never fits the column `price_cents` of type bigint
+        fix: write a literal of the column's type, or another type
+    ");
     insta::assert_snapshot!(mistakes("key: { sku: value.sku, warehouse: value.warehouse }", "key: { sku: value.sku }"), @r"
     shop.yaml:37:12: the key lacks the column `warehouse`
         fix: write key: { sku: …, warehouse: … }
