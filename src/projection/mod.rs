@@ -6,6 +6,9 @@
 //! I/O, no reading of rows.
 
 pub mod change;
+pub mod describe;
+pub mod expression;
+pub mod spec;
 pub mod table;
 pub mod value;
 
@@ -14,10 +17,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use change::{Changes, EventChange, Operation};
+pub use describe::describe;
 pub use table::{
     Column, ColumnId, ColumnType, Datum, Index, Nullability, Ownership, Table, TableId, View, ViewBody,
 };
 pub use value::Value;
+
+use sha2::Digest as _;
 
 use crate::fault::RecordFault;
 use crate::record::Record;
@@ -85,6 +91,19 @@ pub struct Declaration {
     /// SHA-256, in hexadecimal, of everything that decides the content of the tables: sources, schemas, columns, keys,
     /// events, unknown_events; not comments, indexes, views, on_error, staleness.
     pub digest: String,
+}
+
+/// The digest of a text: SHA-256 in hexadecimal. For projections written in Rust.
+#[must_use]
+pub fn digest_of(text: &str) -> String {
+    use std::fmt::Write as _;
+
+    let mut hex = String::with_capacity(64);
+    for byte in sha2::Sha256::digest(text) {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
 }
 
 impl Declaration {

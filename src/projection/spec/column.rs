@@ -1,0 +1,470 @@
+//! A column's SQL: `type [not null] [default literal] [generated always as (…) stored]`.
+
+use bigdecimal::BigDecimal;
+use jiff::civil;
+
+use crate::projection::{Column, ColumnType, Datum, Nullability};
+
+/// What a column's SQL says.
+#[derive(Debug)]
+pub(super) struct ColumnSql {
+    pub(super) column: Column,
+    /// What may be meant otherwise.
+    pub(super) warning: Option<String>,
+}
+
+/// Why a column's SQL is refused: what is wrong, and what to write instead.
+pub(super) type Refused = (String, String);
+
+/// Names of portable types, for suggestions.
+const PORTABLE: &[&str] = &[
+    "text",
+    "varchar",
+    "boolean",
+    "smallint",
+    "integer",
+    "bigint",
+    "numeric",
+    "real",
+    "double",
+    "date",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "uuid",
+    "json",
+    "bytes",
+];
+
+/// Reads a column's SQL.
+pub(super) fn parse(name: &str, sql: &str) -> Result<ColumnSql, Refused> {
+    let (kind_sql, mut rest) = split_type(sql);
+    if kind_sql.is_empty() {
+        return Err(("a column without a type".into(), "write a type first: text not null".into()));
+    }
+    let (kind, warning) = column_type(kind_sql)?;
+    let mut column = Column {
+        name: name.to_owned(),
+        kind,
+        nullability: Nullability::Nullable,
+        default: None,
+        generated: None,
+    };
+    while !rest.is_empty() {
+        let (word, after) = word(rest);
+        match word.to_ascii_lowercase().as_str() {
+            "not" => {
+                let (null, after) = self::word(after);
+                if !null.eq_ignore_ascii_case("null") {
+                    return Err(("`not` without `null`".into(), "write not null".into()));
+                }
+                column.nullability = Nullability::NotNull;
+                rest = after;
+            }
+            "null" => rest = after,
+            "default" => {
+                let (literal, after) = literal(after)?;
+                column.default = default_of(&column.kind, literal)?;
+                rest = after;
+            }
+            "generated" => {
+                let (expression, after) = generated(after)?;
+                column.generated = Some(expression.to_owned());
+                rest = after;
+            }
+            _ => return Err(unknown_clause(word)),
+        }
+    }
+    if column.generated.is_some() && column.default.is_some() {
+        return Err(("a generated column has no default".into(), "remove one of the two".into()));
+    }
+    Ok(ColumnSql { column, warning })
+}
+
+fn unknown_clause(word: &str) -> Refused {
+    let fix = match word.to_ascii_lowercase().as_str() {
+        "primary" => "name the key in primary_key: [column]",
+        "unique" => "write an index: indexes: [{ columns: [column], unique: true }]",
+        "references" | "check" | "constraint" => {
+            "leave it out: a constraint that depends on state may refuse, depending on how batches are cut"
+        }
+        "collate" => "leave it out: text is compared by bytes",
+        _ => "write: type [not null] [default literal] [generated always as (…) stored]",
+    };
+    (format!("`{word}` is not used in a column"), fix.to_owned())
+}
+
+/// The next word, and what follows it.
+fn word(text: &str) -> (&str, &str) {
+    let text = text.trim_start();
+    let end = text.find(|c: char| c.is_whitespace() || c == '(').unwrap_or(text.len());
+    let end = if end == 0 { text.chars().next().map_or(0, char::len_utf8) } else { end };
+    (&text[..end], text[end..].trim_start())
+}
+
+/// The type's SQL, up to the first clause outside of brackets and quotes.
+fn split_type(sql: &str) -> (&str, &str) {
+    let sql = sql.trim();
+    let mut depth = 0_u32;
+    let mut quoted = false;
+    let mut start_of_word = None;
+    for (at, c) in sql.char_indices().chain([(sql.len(), ' ')]) {
+        if quoted || depth > 0 || c == '"' || c == '(' || !(c.is_alphanumeric() || c == '_') {
+            if let Some(start) = start_of_word.take() {
+                let word = &sql[start..at];
+                let clauses = [
+                    "not",
+                    "null",
+                    "default",
+                    "generated",
+                    "primary",
+                    "unique",
+                    "references",
+                    "check",
+                    "constraint",
+                    "collate",
+                ];
+                if clauses.iter().any(|clause| word.eq_ignore_ascii_case(clause)) {
+                    return (sql[..start].trim_end(), &sql[start..]);
+                }
+            }
+            match c {
+                '"' => quoted = !quoted,
+                '(' if !quoted => depth += 1,
+                ')' if !quoted => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+        } else if start_of_word.is_none() {
+            start_of_word = Some(at);
+        }
+    }
+    (sql, "")
+}
+
+fn column_type(sql: &str) -> Result<(ColumnType, Option<String>), Refused> {
+    let (name, arguments) = match sql.split_once('(') {
+        Some((name, rest)) if rest.ends_with(')') => (name.trim_end(), Some(&rest[..rest.len() - 1])),
+        _ => (sql, None),
+    };
+    let lower = name.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase();
+    let plain = match lower.as_str() {
+        "text" => ColumnType::Text { max_chars: None },
+        "boolean" | "bool" => ColumnType::Boolean,
+        "smallint" | "int2" => ColumnType::SmallInt,
+        "integer" | "int" | "int4" => ColumnType::Integer,
+        "bigint" | "int8" => ColumnType::BigInt,
+        "real" | "float4" => ColumnType::Real,
+        "double" | "double precision" | "float8" | "float" => ColumnType::Double,
+        "date" => ColumnType::Date,
+        "time" | "time without time zone" => ColumnType::Time,
+        "timestamp" | "timestamp without time zone" => ColumnType::Timestamp,
+        "timestamptz" | "timestamp with time zone" => ColumnType::TimestampTz,
+        "uuid" => ColumnType::Uuid,
+        "json" | "jsonb" => ColumnType::Json,
+        "bytes" | "bytea" => ColumnType::Bytes,
+        "varchar" | "character varying" => return Ok((varchar(arguments)?, None)),
+        "numeric" | "decimal" => return Ok((numeric(arguments)?, None)),
+        "serial" | "bigserial" | "smallserial" => {
+            let fix = "map a value of the event: rows must follow from the log alone".to_owned();
+            return Err((format!("`{lower}` numbers rows by itself"), fix));
+        }
+        _ => return Ok((ColumnType::Catalogue(sql.to_owned()), near_miss(&lower))),
+    };
+    match arguments {
+        None => Ok((plain, None)),
+        // `timestamp(3)` and the like would round: a type of the database's own.
+        Some(_) => Err((
+            format!("`{sql}` would round or cut values"),
+            format!("write {plain}: a value is stored exactly or refused"),
+        )),
+    }
+}
+
+fn near_miss(name: &str) -> Option<String> {
+    let near = PORTABLE.iter().find(|known| strsim::damerau_levenshtein(name, known) <= 1)?;
+    Some(format!("`{name}` is taken for a type of PostgreSQL's catalogue; did you mean `{near}`?"))
+}
+
+fn varchar(arguments: Option<&str>) -> Result<ColumnType, Refused> {
+    let Some(arguments) = arguments else { return Ok(ColumnType::Text { max_chars: None }) };
+    match arguments.trim().parse::<u32>() {
+        Ok(max) if (1..=10_485_760).contains(&max) => Ok(ColumnType::Text { max_chars: Some(max) }),
+        _ => Err((
+            format!("`varchar({arguments})` has no usable length"),
+            "write varchar(n), n from 1 to 10485760".into(),
+        )),
+    }
+}
+
+fn numeric(arguments: Option<&str>) -> Result<ColumnType, Refused> {
+    let Some(arguments) = arguments else { return Ok(ColumnType::Numeric { precision_scale: None }) };
+    let (precision, scale) = arguments.split_once(',').unwrap_or((arguments, "0"));
+    match (precision.trim().parse::<u32>(), scale.trim().parse::<i32>()) {
+        (Ok(precision @ 1..=1000), Ok(scale @ -1000..=1000)) => {
+            Ok(ColumnType::Numeric { precision_scale: Some((precision, scale)) })
+        }
+        _ => Err((
+            format!("`numeric({arguments})` has no usable precision and scale"),
+            "write numeric(precision, scale), with a precision from 1 to 1000".into(),
+        )),
+    }
+}
+
+/// A literal of SQL.
+enum Literal {
+    Null,
+    Bool(bool),
+    Number(String),
+    Text(String),
+}
+
+fn literal(text: &str) -> Result<(Literal, &str), Refused> {
+    let refused = || {
+        let fix = "write a number, 'text', true, false or null; what is computed is mapped from the event"
+            .to_owned();
+        ("a default is a literal".to_owned(), fix)
+    };
+    if let Some(rest) = text.strip_prefix('\'') {
+        let mut content = String::new();
+        let mut rest = rest;
+        loop {
+            let (part, after) = rest.split_once('\'').ok_or_else(refused)?;
+            content.push_str(part);
+            match after.strip_prefix('\'') {
+                Some(after) => {
+                    content.push('\'');
+                    rest = after;
+                }
+                None => return Ok((Literal::Text(content), after.trim_start())),
+            }
+        }
+    }
+    let (word, after) = word(text);
+    if after.starts_with('(') || word.is_empty() {
+        return Err(refused());
+    }
+    let literal = match word.to_ascii_lowercase().as_str() {
+        "null" => Literal::Null,
+        "true" => Literal::Bool(true),
+        "false" => Literal::Bool(false),
+        _ if word.len() <= 1_100 && word.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.')) => {
+            Literal::Number(word.to_owned())
+        }
+        _ => return Err(refused()),
+    };
+    Ok((literal, after))
+}
+
+/// The default as a value of the column, which it must fit as it stands.
+fn default_of(kind: &ColumnType, literal: Literal) -> Result<Option<Datum>, Refused> {
+    let unfit = || {
+        let fix = format!("write a literal that fits {kind} exactly");
+        (format!("the default does not fit a column of type {kind}"), fix)
+    };
+    let datum = match (kind, literal) {
+        (_, Literal::Null) => return Ok(None),
+        (ColumnType::Boolean, Literal::Bool(flag)) => Datum::Bool(flag),
+        (ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt, Literal::Number(number)) => {
+            let number: i64 = number.parse().map_err(|_| unfit())?;
+            let fits = match kind {
+                ColumnType::SmallInt => i16::try_from(number).is_ok(),
+                ColumnType::Integer => i32::try_from(number).is_ok(),
+                _ => true,
+            };
+            fits.then_some(Datum::Int(number)).ok_or_else(unfit)?
+        }
+        (ColumnType::Numeric { precision_scale }, Literal::Number(number)) => {
+            let number: BigDecimal = number.parse().map_err(|_| unfit())?;
+            let number = number.normalized();
+            if !fits_numeric(&number, *precision_scale) {
+                return Err(unfit());
+            }
+            Datum::Numeric(number)
+        }
+        (ColumnType::Real | ColumnType::Double, Literal::Number(number)) => {
+            Datum::Double(number.parse().map_err(|_| unfit())?)
+        }
+        (ColumnType::Text { max_chars }, Literal::Text(text)) => {
+            let too_long = max_chars.is_some_and(|max| text.chars().count() > max as usize);
+            if too_long || text.contains('\0') {
+                return Err(unfit());
+            }
+            Datum::Text(text.into())
+        }
+        (ColumnType::Uuid, Literal::Text(text)) => {
+            Datum::Uuid(uuid::Uuid::try_parse(&text).map_err(|_| unfit())?.into_bytes())
+        }
+        (ColumnType::Json, Literal::Text(text)) => {
+            serde_json::from_str::<serde_json::Value>(&text).map_err(|_| unfit())?;
+            Datum::Json(text.into())
+        }
+        (ColumnType::Catalogue(_), Literal::Text(text) | Literal::Number(text)) => {
+            Datum::Catalogue(text.into())
+        }
+        (
+            ColumnType::Date | ColumnType::Time | ColumnType::Timestamp | ColumnType::TimestampTz,
+            Literal::Text(text),
+        ) => time_default(kind, &text).ok_or_else(unfit)?,
+        _ => return Err(unfit()),
+    };
+    Ok(Some(datum))
+}
+
+fn fits_numeric(number: &BigDecimal, precision_scale: Option<(u32, i32)>) -> bool {
+    let Some((precision, scale)) = precision_scale else { return true };
+    let (digits, fraction) = (i128::from(number.digits()), i128::from(number.fractional_digit_count()));
+    fraction <= i128::from(scale) && digits - fraction <= i128::from(precision) - i128::from(scale)
+}
+
+fn time_default(kind: &ColumnType, text: &str) -> Option<Datum> {
+    let whole_micros = |nanos: i32| nanos % 1_000 == 0;
+    let epoch = civil::DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+    match kind {
+        ColumnType::Date => {
+            let date: civil::Date = text.parse().ok()?;
+            let hours = date.at(0, 0, 0, 0).duration_since(epoch).as_hours();
+            i32::try_from(hours / 24).ok().map(Datum::Date)
+        }
+        ColumnType::Time => {
+            let time: civil::Time = text.parse().ok()?;
+            let micros = time.duration_since(civil::Time::midnight()).as_micros();
+            let micros = i64::try_from(micros).ok()?;
+            whole_micros(time.subsec_nanosecond()).then_some(Datum::Time(micros))
+        }
+        ColumnType::Timestamp => {
+            let time: civil::DateTime = text.parse().ok()?;
+            let micros = i64::try_from(time.duration_since(epoch).as_micros()).ok()?;
+            whole_micros(time.subsec_nanosecond()).then_some(Datum::Timestamp(micros))
+        }
+        ColumnType::TimestampTz => {
+            let time: jiff::Timestamp = text.parse().ok()?;
+            whole_micros(time.subsec_nanosecond()).then_some(Datum::TimestampTz(time.as_microsecond()))
+        }
+        _ => None,
+    }
+}
+
+/// `always as (…) stored`, after `generated`.
+fn generated(text: &str) -> Result<(&str, &str), Refused> {
+    let refused =
+        || ("not a generated column".to_owned(), "write generated always as (expression) stored".to_owned());
+    let (always, rest) = word(text);
+    let (as_word, rest) = word(rest);
+    if !always.eq_ignore_ascii_case("always") || !as_word.eq_ignore_ascii_case("as") || !rest.starts_with('(')
+    {
+        return Err(refused());
+    }
+    let end = closing_bracket(rest).ok_or_else(refused)?;
+    let expression = rest[1..end].trim();
+    let (stored, rest) = word(&rest[end + 1..]);
+    if !stored.eq_ignore_ascii_case("stored") || expression.is_empty() {
+        return Err(refused());
+    }
+    Ok((expression, rest))
+}
+
+/// Where the bracket that opens the text is closed, outside of quotes.
+pub(super) fn closing_bracket(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut quote = None;
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '(') => depth += 1,
+            (None, ')') => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(sql: &str) -> Column {
+        parse("c", sql).unwrap_or_else(|refused| panic!("{sql}: {refused:?}")).column
+    }
+
+    #[test]
+    fn every_portable_type_is_read_and_printed_the_same() {
+        for kind in PORTABLE {
+            assert_eq!(column(kind).kind.to_string(), if *kind == "varchar" { "text" } else { kind });
+        }
+        assert_eq!(column("varchar(20)").kind, ColumnType::Text { max_chars: Some(20) });
+        assert_eq!(column("NUMERIC( 10 , 2 )").kind, ColumnType::Numeric { precision_scale: Some((10, 2)) });
+        assert_eq!(column("numeric(5)").kind, ColumnType::Numeric { precision_scale: Some((5, 0)) });
+        assert_eq!(column("double  precision").kind, ColumnType::Double);
+        assert_eq!(column("timestamp with time zone not null").kind, ColumnType::TimestampTz);
+    }
+
+    #[test]
+    fn types_of_the_catalogue_keep_their_sql() {
+        for sql in ["tsvector", "text[]", "\"Mood not null\"", "geometry(Point, 4326)", "int4range"] {
+            assert_eq!(column(&format!("{sql} not null")).kind, ColumnType::Catalogue(sql.into()), "{sql}");
+        }
+        assert!(parse("c", "txt").expect("a type").warning.is_some());
+    }
+
+    #[test]
+    fn clauses_come_in_any_order() {
+        let column = column("bigint default 5 not null");
+        assert_eq!((column.nullability, column.default), (Nullability::NotNull, Some(Datum::Int(5))));
+        let generated =
+            self::column("tsvector generated always as (to_tsvector('simple', coalesce(name, ')'))) stored");
+        assert_eq!(generated.generated.as_deref(), Some("to_tsvector('simple', coalesce(name, ')'))"));
+    }
+
+    #[test]
+    fn defaults_must_fit_exactly() {
+        let default = |sql: &str| column(sql).default;
+        assert_eq!(default("text default 'it''s'"), Some(Datum::Text("it's".into())));
+        assert_eq!(
+            default("numeric(5,2) default -1.50"),
+            Some(Datum::Numeric("-1.5".parse().expect("number")))
+        );
+        assert_eq!(default("boolean default false"), Some(Datum::Bool(false)));
+        assert_eq!(default("date default '1970-01-02'"), Some(Datum::Date(1)));
+        assert_eq!(default("date default '1969-12-31'"), Some(Datum::Date(-1)));
+        assert_eq!(
+            default("timestamptz default '1970-01-01T00:00:01Z'"),
+            Some(Datum::TimestampTz(1_000_000))
+        );
+        assert_eq!(default("text default null"), None);
+        for refused in [
+            "smallint default 40000",
+            "integer default 2147483648",
+            "bigint default 1.5",
+            "numeric(3,2) default 12.5",
+            "numeric(3,1) default 1.25",
+            "varchar(2) default 'abc'",
+            "text default 5",
+            "timestamptz default now()",
+            "uuid default 'x'",
+            "text default current_date",
+            "text default 'open",
+        ] {
+            assert!(parse("c", refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_a_column_does_not_take_is_refused_with_what_to_write() {
+        for (sql, fix) in [
+            ("text primary key", "name the key in primary_key: [column]"),
+            ("text unique", "write an index: indexes: [{ columns: [column], unique: true }]"),
+            ("timestamp(3)", "write timestamp: a value is stored exactly or refused"),
+            ("serial", "map a value of the event: rows must follow from the log alone"),
+            ("numeric(0,2)", "write numeric(precision, scale), with a precision from 1 to 1000"),
+            ("not null", "write a type first: text not null"),
+        ] {
+            assert_eq!(parse("c", sql).expect_err(sql).1, fix);
+        }
+    }
+}
