@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::settings::Settings;
 use crate::config::yaml::Mistake;
 use crate::dead_letter::publisher::Publisher;
-use crate::decode::registry::{HttpRegistry, MemoryRegistry, Schemas};
+use crate::decode::SchemaId;
+use crate::decode::registry::{HttpRegistry, RegistryError, Schemas};
 use crate::http::{self, HttpError, Pages};
 use crate::pipeline::publish::DeadLetterTopic;
 use crate::pipeline::service::{CatchUp as Far, Outside, PrepareError, Service, Ways};
@@ -175,7 +176,7 @@ fn open_cluster(settings: &Settings) -> Result<Arc<dyn Cluster>, AppError> {
 
 fn open_registry(settings: &Settings) -> Result<Schemas, AppError> {
     let Some(registry) = &settings.schema_registry else {
-        return Ok(Schemas::new(Arc::new(MemoryRegistry::default())));
+        return Ok(Schemas::none());
     };
     let registry = HttpRegistry::new(registry).map_err(|error| AppError::Configuration {
         problem: format!("the schema registry cannot be used: {error}"),
@@ -247,12 +248,20 @@ pub async fn check_services(settings: &Settings, declarations: &[Arc<Declaration
     }
     if settings.schema_registry.is_some() {
         let result = match open_registry(settings) {
-            Ok(schemas) => schemas.ping().await.map(|()| "answers".to_owned()).map_err(|error| error.to_string()),
+            Ok(schemas) => ask_registry(&schemas).await,
             Err(error) => Err(chain(&error)),
         };
         findings.push(finding("schema_registry", result));
     }
     findings
+}
+
+/// Asks for an id that no registry gives: any answer to that shows that it can be asked.
+async fn ask_registry(schemas: &Schemas) -> Result<String, String> {
+    match schemas.fetch(SchemaId(0x7fff_ffff)).await {
+        Ok(()) | Err(RegistryError::Unknown { .. }) => Ok("answers".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
@@ -343,10 +352,10 @@ pub async fn run_projections(
 ) -> Result<RunOutcome, AppError> {
     let health = Health::new();
     health.configured();
-    let metrics = Arc::new(Metrics::install().map_err(|error| AppError::Configuration {
+    let metrics = Metrics::install().map_err(|error| AppError::Configuration {
         problem: chain(&error),
         fix: "run one service in a process".to_owned(),
-    })?);
+    })?;
     let catalogue = Catalogue::of(projections.iter().map(|projection| projection.declaration()));
     let store = open_store(settings, Purpose::Run).await?;
     let stop_http = CancellationToken::new();

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::app::AppError;
 use crate::config::yaml::Mistake;
 use crate::http::HttpError;
+use crate::pipeline::service::PrepareError;
 use crate::status::StatusError;
 use crate::store::{DatabaseCode, StoreError};
 use crate::versions::RetireError;
@@ -193,6 +194,9 @@ impl From<Vec<Mistake>> for Failure {
 
 impl From<AppError> for Failure {
     fn from(error: AppError) -> Self {
+        if let AppError::Mistakes(mistakes) = error {
+            return Self::Mistakes(mistakes);
+        }
         let (exit, next) = match &error {
             AppError::Configuration { .. } | AppError::Http(HttpError::Bind { .. }) => (Exit::Usage, None),
             AppError::Refused { .. } => (Exit::Refused, None),
@@ -201,7 +205,12 @@ impl From<AppError> for Failure {
             AppError::Http(HttpError::Serve(_)) => {
                 (Exit::Failed, Some("see why the system ended the listener, and start again".into()))
             }
-            AppError::NotWired(_) => (Exit::Failed, Some("use a release of this program".into())),
+            // What is wrong before joining ends the process as a matter of configuration.
+            AppError::Prepare(PrepareError::Store(source)) => (Exit::Usage, of_store(source).1),
+            AppError::Prepare(PrepareError::Kafka(source)) => (Exit::Usage, of_kafka(source).1),
+            AppError::Prepare(_) => (Exit::Usage, None),
+            AppError::Demo(_) => (Exit::Failed, Some("run it again; `-v` tells more".into())),
+            AppError::Mistakes(_) => (Exit::Usage, None),
         };
         Self::Error { exit, error: error.into(), next }
     }

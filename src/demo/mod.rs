@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{DemoOptions, DemoReason, DemoReport, DemoWatcher};
 use crate::config::settings::{KafkaSettings, LimitSettings};
 use crate::config::yaml::Mistake;
-use crate::decode::Limits;
+use crate::decode::{Limits, SchemaId};
 use crate::decode::registry::{MemoryRegistry, Schemas};
 use crate::pipeline::service::{Outside, PrepareError, Service, Ways};
 use crate::projection::{Projection, spec};
@@ -187,7 +187,7 @@ impl Life<'_> {
         let cluster = KafkaCluster::new(&kafka(self.broker.bootstrap_servers()), &limits)?;
         let registry = MemoryRegistry::default();
         for (id, schema) in events::SCHEMAS {
-            registry.insert(id, schema);
+            registry.register(SchemaId(id), schema);
         }
         let outside = Outside {
             store,

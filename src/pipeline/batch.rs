@@ -20,7 +20,7 @@ use crate::telemetry;
 pub struct Reader {
     projection: Arc<dyn Projection>,
     version: VersionKey,
-    decoders: Vec<Decoder>,
+    decoders: Arc<[Decoder]>,
     changes: Changes,
 }
 
@@ -51,7 +51,7 @@ pub enum Outcome {
 impl Reader {
     /// A reader for a projection; `decoders` in the order of its sources.
     #[must_use]
-    pub fn new(projection: Arc<dyn Projection>, version: VersionKey, decoders: Vec<Decoder>) -> Self {
+    pub fn new(projection: Arc<dyn Projection>, version: VersionKey, decoders: Arc<[Decoder]>) -> Self {
         Self { projection, version, decoders, changes: Changes::new() }
     }
 

@@ -111,7 +111,7 @@ pub struct VersionParts {
     /// The schemas that its decoders share.
     pub schemas: Schemas,
     projection: Arc<dyn Projection>,
-    decoders: Vec<Decoder>,
+    decoders: Arc<[Decoder]>,
     topic_ids: RwLock<BTreeMap<String, String>>,
     asked_at: tokio::sync::Mutex<Option<Instant>>,
     owned: RwLock<BTreeSet<TopicPartition>>,
@@ -137,7 +137,7 @@ impl VersionParts {
             group,
             schemas,
             projection,
-            decoders,
+            decoders: decoders.into(),
             topic_ids: RwLock::default(),
             asked_at: tokio::sync::Mutex::default(),
             owned: RwLock::default(),

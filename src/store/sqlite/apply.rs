@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Row, Sqlite};
 
 use super::connection::Verdict;
 use super::ddl::{AGGREGATE, quote};
-use super::errors::{failed, own};
+use super::errors::failed;
 use super::{dead_letters, positions};
 use crate::fold::{Absent, Assign, Assignments, Change, FoldedTable, Key, Present, canonical};
 use crate::projection::{Column, ColumnId, Datum, Table};
