@@ -105,7 +105,8 @@ pub struct CheckedProjection {
 /// Every mistake in it.
 pub fn load_projection(path: &Path) -> Result<CheckedProjection, Vec<Mistake>> {
     let projection = spec::load(path)?;
-    let warnings = projection.warnings().iter().map(|warning| Mistake::new(&warning.place, &*warning.message)).collect();
+    let warnings =
+        projection.warnings().iter().map(|warning| Mistake::new(&warning.place, &*warning.message)).collect();
     let declaration = Arc::new(projection.declaration().clone());
     Ok(CheckedProjection { declaration, warnings, projection: Arc::new(projection) })
 }
@@ -123,11 +124,15 @@ fn chosen_projections(settings: &Settings, names: &[String]) -> Result<Vec<Check
     if !mistakes.is_empty() {
         return Err(AppError::Mistakes(mistakes));
     }
-    let known: BTreeSet<&str> = loaded.iter().map(|projection| projection.declaration.name.as_str()).collect();
+    let known: BTreeSet<&str> =
+        loaded.iter().map(|projection| projection.declaration.name.as_str()).collect();
     let all = known.iter().copied().collect::<Vec<_>>().join(", ");
     let refusal = |problem: String, fix: &str| Err(AppError::Configuration { problem, fix: fix.to_owned() });
     if loaded.is_empty() {
-        return refusal("no projection is configured".to_owned(), "list the files under `projections` in projector.yaml");
+        return refusal(
+            "no projection is configured".to_owned(),
+            "list the files under `projections` in projector.yaml",
+        );
     }
     if known.len() < loaded.len() {
         return refusal(
@@ -136,7 +141,10 @@ fn chosen_projections(settings: &Settings, names: &[String]) -> Result<Vec<Check
         );
     }
     if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
-        return refusal(format!("no projection is called {unknown}"), &format!("the configuration has {all}"));
+        return refusal(
+            format!("no projection is called {unknown}"),
+            &format!("the configuration has {all}"),
+        );
     }
     loaded.retain(|projection| names.is_empty() || names.contains(&projection.declaration.name));
     Ok(loaded)
@@ -230,7 +238,10 @@ pub async fn check_services(settings: &Settings, declarations: &[Arc<Declaration
     match open_cluster(settings) {
         Ok(cluster) => {
             let id = cluster.cluster_id().await;
-            findings.push(finding("kafka", id.map(|id| format!("cluster {id}")).map_err(|error| error.to_string())));
+            findings.push(finding(
+                "kafka",
+                id.map(|id| format!("cluster {id}")).map_err(|error| error.to_string()),
+            ));
             let mut topics: BTreeSet<String> = BTreeSet::new();
             for declaration in declarations {
                 topics.extend(declaration.sources.iter().map(|source| source.topic.clone()));
@@ -239,7 +250,9 @@ pub async fn check_services(settings: &Settings, declarations: &[Arc<Declaration
             for topic in topics {
                 let described = cluster.describe(std::slice::from_ref(&topic)).await;
                 let result = described
-                    .map(|about| format!("{} partitions", about.values().map(|t| t.partitions.len()).sum::<usize>()))
+                    .map(|about| {
+                        format!("{} partitions", about.values().map(|t| t.partitions.len()).sum::<usize>())
+                    })
                     .map_err(|error| error.to_string());
                 findings.push(finding(&format!("topic {topic}"), result));
             }
@@ -365,7 +378,12 @@ pub async fn run_projections(
             let listener = http::bind(address).await.map_err(AppError::Http)?;
             let listen = listener.local_addr().ok();
             let status = Arc::new(CachedStatus::new(store.clone()));
-            let pages = Pages { health: health.clone(), metrics: metrics.clone(), status, catalogue: Arc::new(catalogue) };
+            let pages = Pages {
+                health: health.clone(),
+                metrics: metrics.clone(),
+                status,
+                catalogue: Arc::new(catalogue),
+            };
             (listen, Some(tokio::spawn(http::serve(listener, pages, stop_http.clone()))))
         }
     };

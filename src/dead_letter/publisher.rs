@@ -84,7 +84,12 @@ impl Publisher {
     ///
     /// # Errors
     /// It was not acknowledged; it may have been written all the same.
-    pub async fn publish(&self, topic: &str, letter: &DeadLetter, styles: &[HeaderStyle]) -> Result<(), PublishError> {
+    pub async fn publish(
+        &self,
+        topic: &str,
+        letter: &DeadLetter,
+        styles: &[HeaderStyle],
+    ) -> Result<(), PublishError> {
         match self.send(topic, letter, styles, Value::Whole).await {
             Err(error) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) => {
                 self.send(topic, letter, styles, Value::Omitted).await
@@ -241,7 +246,8 @@ mod tests {
 
     #[test]
     fn the_connect_style_adds_its_headers() {
-        let headers = headers(&letter(Vec::new()), &[HeaderStyle::Projector, HeaderStyle::Connect], Value::Omitted);
+        let headers =
+            headers(&letter(Vec::new()), &[HeaderStyle::Projector, HeaderStyle::Connect], Value::Omitted);
         assert_eq!(found(&headers, "__connect.errors.offset"), [Some("41".to_owned())]);
         assert_eq!(found(&headers, "projector.value_omitted"), [Some("true".to_owned())]);
     }

@@ -20,7 +20,9 @@ pub struct EmbeddedBroker {
 
 impl std::fmt::Debug for EmbeddedBroker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EmbeddedBroker").field("bootstrap_servers", &self.bootstrap_servers).finish_non_exhaustive()
+        f.debug_struct("EmbeddedBroker")
+            .field("bootstrap_servers", &self.bootstrap_servers)
+            .finish_non_exhaustive()
     }
 }
 

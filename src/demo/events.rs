@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use apache_avro::Schema;
 use apache_avro::types::Value;
-use apache_avro::{Schema, to_avro_datum};
+use apache_avro::writer::datum::GenericDatumWriter;
 
 /// The topics, each of three partitions.
 pub const TOPICS: [&str; 2] = ["shop.products", "shop.stock"];
@@ -81,7 +82,8 @@ struct Shop {
 
 impl Shop {
     fn new() -> Self {
-        let parse = |(id, text): &(u32, &str)| (*id, Schema::parse_str(text).expect("the sample schemas are valid"));
+        let parse =
+            |(id, text): &(u32, &str)| (*id, Schema::parse_str(text).expect("the sample schemas are valid"));
         Self {
             schemas: SCHEMAS.iter().map(parse).collect(),
             random: 0x5eed,
@@ -125,8 +127,10 @@ impl Shop {
     fn encode(&self, id: u32, fields: Vec<(&str, Value)>) -> Vec<u8> {
         let schema = self.schemas.iter().find(|(known, _)| *known == id).map(|(_, schema)| schema);
         let schema = schema.expect("a sample schema");
-        let record = Value::Record(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
-        let datum = to_avro_datum(schema, record).expect("the sample values fit their schemas");
+        let record =
+            Value::Record(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+        let writer = GenericDatumWriter::builder(schema).build().expect("the sample schemas resolve");
+        let datum = writer.write_value_to_vec(record).expect("the sample values fit their schemas");
         frame(id, &datum)
     }
 
@@ -137,7 +141,8 @@ impl Shop {
     fn list(&mut self) {
         let id = self.product_id();
         let number = self.below(900);
-        let category = (number % 3 != 0).then(|| ["lamps", "chairs", "tables"][(number % 7 % 3) as usize].to_owned());
+        let category =
+            (number % 3 != 0).then(|| ["lamps", "chairs", "tables"][(number % 7 % 3) as usize].to_owned());
         let product = Product {
             name: format!("Product {id} no. {number}"),
             category,
@@ -182,7 +187,10 @@ impl Shop {
     fn change_price(&mut self) {
         let Some(id) = self.listed() else { return };
         let cents = i64::try_from(100 + self.below(100_000)).unwrap_or(100);
-        let fields = vec![("cents", Value::Long(cents)), ("changed_at", Value::TimestampMicros(1_700_000_000_000_000))];
+        let fields = vec![
+            ("cents", Value::Long(cents)),
+            ("changed_at", Value::TimestampMicros(1_700_000_000_000_000)),
+        ];
         let value = self.encode(2, fields);
         self.send(TOPICS[0], &id, Some(value));
         if let Some(product) = self.expected.products.get_mut(&id) {
@@ -194,7 +202,8 @@ impl Shop {
     fn delist(&mut self) {
         let Some(id) = self.listed() else { return };
         // Half of the products go by an event, half by a tombstone.
-        let value = (self.below(2) == 0).then(|| self.encode(3, vec![("reason", Value::String("sold out".to_owned()))]));
+        let value = (self.below(2) == 0)
+            .then(|| self.encode(3, vec![("reason", Value::String("sold out".to_owned()))]));
         self.send(TOPICS[0], &id, value);
         self.expected.products.remove(&id);
     }

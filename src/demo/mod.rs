@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{DemoOptions, DemoReason, DemoReport, DemoWatcher};
 use crate::config::settings::{KafkaSettings, LimitSettings};
 use crate::config::yaml::Mistake;
-use crate::decode::{Limits, SchemaId};
 use crate::decode::registry::{MemoryRegistry, Schemas};
+use crate::decode::{Limits, SchemaId};
 use crate::pipeline::service::{Outside, PrepareError, Service, Ways};
 use crate::projection::{Projection, spec};
 use crate::source::SourceError;
@@ -119,7 +119,9 @@ fn in_folder(
     let half = first.block_on(life.until(total / 2))?;
     // No drain, no commit, no farewell: whatever the tasks are doing is dropped where it stands.
     first.shutdown_background();
-    watcher.step(&format!("{half} are applied: the pipeline is dropped without any clean-up, and started again"));
+    watcher.step(&format!(
+        "{half} are applied: the pipeline is dropped without any clean-up, and started again"
+    ));
 
     let second = runtime()?;
     second.block_on(async {
@@ -137,7 +139,9 @@ fn runtime() -> Result<tokio::runtime::Runtime, DemoError> {
 fn start_broker(samples: &[events::Sample]) -> Result<EmbeddedBroker, DemoError> {
     let topics: Vec<(&str, i32)> = events::TOPICS.iter().map(|topic| (*topic, PARTITIONS)).collect();
     let broker = EmbeddedBroker::start(&topics)?;
-    broker.produce(samples.iter().map(|sample| (sample.topic, sample.key.as_bytes(), sample.value.as_deref())))?;
+    broker.produce(
+        samples.iter().map(|sample| (sample.topic, sample.key.as_bytes(), sample.value.as_deref())),
+    )?;
     Ok(broker)
 }
 
@@ -184,7 +188,7 @@ impl Life<'_> {
 
     async fn service(&self, store: SharedStore, stop: &CancellationToken) -> Result<Service, DemoError> {
         let limits = limits();
-        let cluster = KafkaCluster::new(&kafka(self.broker.bootstrap_servers()), &limits)?;
+        let cluster = KafkaCluster::without_topic_ids(&kafka(self.broker.bootstrap_servers()), &limits)?;
         let registry = MemoryRegistry::default();
         for (id, schema) in events::SCHEMAS {
             registry.register(SchemaId(id), schema);
@@ -214,7 +218,9 @@ impl Life<'_> {
         let sample = store.read_view("product_search", 5).await?;
         let lag = lag(&store).await?;
         let mut lines = vec![sample.columns];
-        lines.extend(sample.rows.into_iter().map(|row| row.into_iter().map(Option::unwrap_or_default).collect()));
+        lines.extend(
+            sample.rows.into_iter().map(|row| row.into_iter().map(Option::unwrap_or_default).collect()),
+        );
         store.close().await;
         Ok(DemoReport {
             events: self.total,
@@ -244,8 +250,18 @@ pub fn projection() -> Result<Arc<dyn Projection>, DemoError> {
     }
 }
 
+/// Opens the file. The tasks of the first life may still be falling when the second begins: their lock is waited for.
 async fn open(path: &Path, mode: OpenMode) -> Result<SharedStore, DemoError> {
-    Ok(Arc::new(SqliteStore::open(path, mode).await?))
+    let begun = std::time::Instant::now();
+    let mut pause = tokio::time::interval(Duration::from_millis(20));
+    loop {
+        pause.tick().await;
+        match SqliteStore::open(path, mode).await {
+            Ok(store) => return Ok(Arc::new(store)),
+            Err(StoreError::Refused { .. }) if begun.elapsed() < Duration::from_secs(10) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn limits() -> LimitSettings {
@@ -313,11 +329,12 @@ impl Stored {
         });
         let mut differences = compare("products", &self.products, 1, products.collect());
         differences.extend(compare("stock", &self.stock, 2, stock.collect()));
-        let found: BTreeMap<&str, usize> = self.reasons().iter().fold(BTreeMap::new(), |mut found, reason| {
-            let known = expected.dead_letters.keys().find(|known| **known == reason.reason).copied();
-            found.insert(known.unwrap_or("other"), usize::try_from(reason.count).unwrap_or(usize::MAX));
-            found
-        });
+        let found: BTreeMap<&str, usize> =
+            self.reasons().iter().fold(BTreeMap::new(), |mut found, reason| {
+                let known = expected.dead_letters.keys().find(|known| **known == reason.reason).copied();
+                found.insert(known.unwrap_or("other"), usize::try_from(reason.count).unwrap_or(usize::MAX));
+                found
+            });
         if found != expected.dead_letters {
             differences.push(format!("dead letters: expected {:?}, found {found:?}", expected.dead_letters));
         }
@@ -350,7 +367,9 @@ fn compare(table: &str, stored: &Rows, keys: usize, expected: BTreeMap<Cells, Ce
     for (key, row) in &expected {
         match found.get(key) {
             None => differences.push(format!("{table} {key:?}: missing")),
-            Some(other) if other != row => differences.push(format!("{table} {key:?}: expected {row:?}, found {other:?}")),
+            Some(other) if other != row => {
+                differences.push(format!("{table} {key:?}: expected {row:?}, found {other:?}"))
+            }
             Some(_) => {}
         }
     }

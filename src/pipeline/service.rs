@@ -216,7 +216,9 @@ impl Service {
                 far.partitions_behind += 1;
             }
             match row.filter(|_| remaining > 0).and_then(|row| Some((row, row.quarantine.as_ref()?))) {
-                Some((row, why)) => far.quarantined.push((row.version.clone(), partition.clone(), why.clone())),
+                Some((row, why)) => {
+                    far.quarantined.push((row.version.clone(), partition.clone(), why.clone()))
+                }
                 None if row.is_none_or(|row| row.position < *end) => far.on_their_way += 1,
                 None => {}
             }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
-use super::{Next, Runner, SCHEMA_CEILING, SchemaNews, UNKNOWN_SCHEMA_TTL, Wake};
+use super::{Next, Runner, SCHEMA_CEILING, SchemaNews, SchemaWait, UNKNOWN_SCHEMA_TTL, Wake};
 use crate::dead_letter::DeadLetter;
 use crate::decode::SchemaId;
 use crate::decode::registry::RegistryError;
@@ -140,9 +140,10 @@ impl Runner {
     }
 
     pub(super) fn fetch(&mut self, id: SchemaId) {
-        if !self.fetching.insert(id) {
+        if self.fetching.contains_key(&id) {
             return;
         }
+        self.fetching.insert(id, SchemaWait::Quiet);
         self.ask_registry(id);
     }
 
@@ -188,7 +189,10 @@ impl Runner {
         match news {
             SchemaNews::Trouble(why) => {
                 telemetry::retry(&self.version, "registry");
-                tracing::warn!(version = %self.version, schema = id.0, %why, "a schema is not there; its partitions wait");
+                if self.fetching.get(&id) == Some(&SchemaWait::Quiet) {
+                    self.fetching.insert(id, SchemaWait::Told);
+                    tracing::warn!(version = %self.version, schema = id.0, %why, "a schema is not there; its partitions wait");
+                }
                 for name in names {
                     if let Some(waiting) = self.flow(&name).and_then(|flow| flow.waiting.as_mut()) {
                         waiting.why = Some(format!("schema {}: {why}", id.0));

@@ -8,7 +8,7 @@ mod intake;
 mod timers;
 mod writing;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,6 +72,13 @@ enum Next {
     Stop(Quarantine),
 }
 
+/// Whether somebody has been told that a schema is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SchemaWait {
+    Quiet,
+    Told,
+}
+
 enum SchemaNews {
     Arrived,
     Trouble(String),
@@ -102,7 +109,7 @@ pub struct Runner {
     claims: HashMap<TopicPartition, u64>,
     next_claim: u64,
     lanes: Vec<Lane>,
-    fetching: HashSet<SchemaId>,
+    fetching: HashMap<SchemaId, SchemaWait>,
     tasks: Tasks,
     wakes: mpsc::UnboundedReceiver<Wake>,
     committing: bool,
@@ -175,7 +182,7 @@ impl Runner {
             claims: HashMap::new(),
             next_claim: 0,
             lanes,
-            fetching: HashSet::new(),
+            fetching: HashMap::new(),
             tasks: Tasks(sender),
             wakes,
             committing: false,

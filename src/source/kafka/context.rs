@@ -49,13 +49,7 @@ impl Assignment {
 
 impl Context {
     pub(super) fn new(events: mpsc::UnboundedSender<SourceEvent>, drain: Duration) -> Self {
-        Self {
-            events,
-            drain,
-            state: Mutex::default(),
-            ends: Mutex::default(),
-            in_trouble: Mutex::default(),
-        }
+        Self { events, drain, state: Mutex::default(), ends: Mutex::default(), in_trouble: Mutex::default() }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, Assignment> {
@@ -109,8 +103,11 @@ impl Context {
         let ownership = if consumer.assignment_lost() { Ownership::Lost } else { Ownership::UntilDone };
         if !partitions.is_empty() {
             let (done, wait) = oneshot::channel();
-            let revoked =
-                SourceEvent::Revoked { partitions: partitions.clone(), ownership, done: Revocation(Some(done)) };
+            let revoked = SourceEvent::Revoked {
+                partitions: partitions.clone(),
+                ownership,
+                done: Revocation(Some(done)),
+            };
             self.tell(revoked);
             if ownership == Ownership::UntilDone {
                 wait_for(wait, self.drain);
@@ -132,7 +129,11 @@ impl Context {
                 ends.readable.remove(name);
             }
         }
-        let result = if is_cooperative(consumer) { consumer.incremental_unassign(&removed) } else { consumer.unassign() };
+        let result = if is_cooperative(consumer) {
+            consumer.incremental_unassign(&removed)
+        } else {
+            consumer.unassign()
+        };
         if let Err(error) = result {
             // After the library itself has dropped the assignment there is nothing left to give up.
             tracing::warn!(%error, "giving up revoked partitions failed");
@@ -164,7 +165,10 @@ pub(super) fn is_cooperative(consumer: &BaseConsumer<Context>) -> bool {
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, fac: &str, text: &str) {
         match level {
-            RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
+            RDKafkaLogLevel::Emerg
+            | RDKafkaLogLevel::Alert
+            | RDKafkaLogLevel::Critical
+            | RDKafkaLogLevel::Error => {
                 tracing::warn!(target: "librdkafka", fac, "{text}");
             }
             RDKafkaLogLevel::Warning => tracing::info!(target: "librdkafka", fac, "{text}"),
@@ -176,7 +180,8 @@ impl ClientContext for Context {
 
     fn stats(&self, statistics: Statistics) {
         let is_fresh = |idle: i64| idle >= 0 && idle < 5_000_000;
-        let idle = statistics.brokers.values().filter(|broker| broker.state == "UP").map(|broker| broker.rxidle);
+        let idle =
+            statistics.brokers.values().filter(|broker| broker.state == "UP").map(|broker| broker.rxidle);
         if let Some(idle) = idle.filter(|idle| is_fresh(*idle)).min() {
             self.broker_answered(Duration::from_micros(idle.unsigned_abs()));
             self.trouble(None);
@@ -198,7 +203,9 @@ impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "the kafka client reports an error");
         match error.rdkafka_error_code() {
-            Some(RDKafkaErrorCode::AllBrokersDown) => self.trouble(Some(format!("no broker can be reached: {reason}"))),
+            Some(RDKafkaErrorCode::AllBrokersDown) => {
+                self.trouble(Some(format!("no broker can be reached: {reason}")))
+            }
             Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed) => {
                 self.trouble(Some(format!("the brokers refuse the credentials: {reason}")));
             }

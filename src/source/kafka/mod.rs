@@ -11,8 +11,8 @@ mod native;
 mod thread;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,9 +21,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{
-    Cluster, KnownEnds, Source, SourceControl, SourceError, StreamId, TopicDescription,
-};
+use super::{Cluster, KnownEnds, Source, SourceControl, SourceError, StreamId, TopicDescription};
 use crate::config::settings::{KafkaSettings, LimitSettings};
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
@@ -42,6 +40,15 @@ pub struct KafkaCluster {
     kafka: KafkaSettings,
     limits: LimitSettings,
     client: Arc<BaseConsumer<DefaultConsumerContext>>,
+    topic_ids: TopicIds,
+}
+
+/// Whether the cluster can be asked for the ids of topics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TopicIds {
+    Asked,
+    /// It does not know the question, and does not even say so.
+    Unknown,
 }
 
 impl KafkaCluster {
@@ -51,7 +58,16 @@ impl KafkaCluster {
     /// A property that the library does not take.
     pub fn new(kafka: &KafkaSettings, limits: &LimitSettings) -> Result<Self, SourceError> {
         let client = client::plain(kafka).create().map_err(setting)?;
-        Ok(Self { kafka: kafka.clone(), limits: limits.clone(), client: Arc::new(client) })
+        let topic_ids = TopicIds::Asked;
+        Ok(Self { kafka: kafka.clone(), limits: limits.clone(), client: Arc::new(client), topic_ids })
+    }
+
+    /// As [`KafkaCluster::new`], for a cluster whose topics have no ids, as the embedded broker's.
+    ///
+    /// # Errors
+    /// A property that the library does not take.
+    pub fn without_topic_ids(kafka: &KafkaSettings, limits: &LimitSettings) -> Result<Self, SourceError> {
+        Ok(Self { topic_ids: TopicIds::Unknown, ..Self::new(kafka, limits)? })
     }
 
     /// Asks on a thread of its own: the library's calls block.
@@ -83,7 +99,8 @@ impl Cluster for KafkaCluster {
 
     async fn describe(&self, topics: &[String]) -> Result<BTreeMap<String, TopicDescription>, SourceError> {
         let topics = topics.to_vec();
-        self.ask("describe topics", move |client| describe(client, &topics)).await
+        let topic_ids = self.topic_ids;
+        self.ask("describe topics", move |client| describe(client, &topics, topic_ids)).await
     }
 
     async fn subscribe(&self, group: &str, topics: &[String]) -> Result<Source, SourceError> {
@@ -91,8 +108,9 @@ impl Cluster for KafkaCluster {
         let (record_sender, records) = mpsc::channel(CHUNKS);
         let (command_sender, commands) = std::sync::mpsc::channel();
         let context = Context::new(event_sender, DRAIN);
-        let consumer: BaseConsumer<Context> =
-            client::consumer(&self.kafka, &self.limits, group).create_with_context(context).map_err(setting)?;
+        let consumer: BaseConsumer<Context> = client::consumer(&self.kafka, &self.limits, group)
+            .create_with_context(context)
+            .map_err(setting)?;
         let consumer = Arc::new(consumer);
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
         consumer.subscribe(&names).map_err(|error| refusal("subscribe", None, &error))?;
@@ -102,10 +120,14 @@ impl Cluster for KafkaCluster {
             commands,
             records: record_sender,
         };
-        std::thread::Builder::new().name("consume".to_owned()).spawn(move || poller.run()).map_err(|error| {
-            SourceError::Unavailable { action: "start a thread", detail: error.to_string() }
-        })?;
-        let control = Control { consumer, commands: command_sender, streams: AtomicU64::new(0) };
+        std::thread::Builder::new().name("consume".to_owned()).spawn(move || poller.run()).map_err(
+            |error| SourceError::Unavailable { action: "start a thread", detail: error.to_string() },
+        )?;
+        let control = Control {
+            consumer: Arc::downgrade(&consumer),
+            commands: command_sender,
+            streams: AtomicU64::new(0),
+        };
         Ok(Source { control: Arc::new(control), events, records })
     }
 }
@@ -113,13 +135,18 @@ impl Cluster for KafkaCluster {
 fn describe(
     client: &BaseConsumer<DefaultConsumerContext>,
     topics: &[String],
+    topic_ids: TopicIds,
 ) -> Result<BTreeMap<String, TopicDescription>, SourceError> {
     let action = "describe topics";
-    let mut ids = native::topic_ids(client.client(), topics, REQUEST_TIMEOUT);
+    let mut ids = match topic_ids {
+        TopicIds::Asked => native::topic_ids(client.client(), topics, REQUEST_TIMEOUT),
+        TopicIds::Unknown => BTreeMap::new(),
+    };
     let mut described = BTreeMap::new();
     for topic in topics {
-        let metadata =
-            client.fetch_metadata(Some(topic), REQUEST_TIMEOUT).map_err(|error| refusal(action, Some(topic), &error))?;
+        let metadata = client
+            .fetch_metadata(Some(topic), REQUEST_TIMEOUT)
+            .map_err(|error| refusal(action, Some(topic), &error))?;
         let about = metadata.topics().iter().find(|about| about.name() == topic);
         let missing = || SourceError::MissingTopic { topic: topic.clone() };
         let about = about.ok_or_else(missing)?;
@@ -174,7 +201,8 @@ fn setting(error: KafkaError) -> SourceError {
 
 /// Calls into one consumer client.
 struct Control {
-    consumer: Arc<BaseConsumer<Context>>,
+    /// The polling thread holds the client, so that it ends on that thread.
+    consumer: Weak<BaseConsumer<Context>>,
     commands: std::sync::mpsc::Sender<Command>,
     streams: AtomicU64,
 }
@@ -215,19 +243,22 @@ impl SourceControl for Control {
             list.add_partition_offset(&name.topic, name.partition, Offset::Offset(position.get()))
                 .map_err(|error| refusal(action, None, &error))?;
         }
-        let consumer = self.consumer.clone();
+        let gone = || SourceError::Unavailable { action, detail: "the client has been closed".to_owned() };
+        let consumer = self.consumer.upgrade().ok_or_else(gone)?;
         // The library's call waits on a queue of its own, so it works while the polling thread is in a callback.
         let call = tokio::task::spawn_blocking(move || consumer.commit(&list, CommitMode::Sync));
         match tokio::time::timeout(timeout, call).await {
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Ok(Err(error))) => Err(commit_refusal(action, &error)),
             Ok(Err(error)) => Err(SourceError::Unavailable { action, detail: error.to_string() }),
-            Err(_) => Err(SourceError::Unavailable { action, detail: format!("no answer within {timeout:?}") }),
+            Err(_) => {
+                Err(SourceError::Unavailable { action, detail: format!("no answer within {timeout:?}") })
+            }
         }
     }
 
     fn ends(&self) -> KnownEnds {
-        self.consumer.context().ends().clone()
+        self.consumer.upgrade().map(|consumer| consumer.context().ends().clone()).unwrap_or_default()
     }
 
     async fn close(&self, deadline: Duration) {

@@ -51,7 +51,8 @@ impl DataQueue {
         let Ok(topic) = CString::new(partition.topic.as_bytes()) else { return };
         // SAFETY: client and queue are valid; the partition's queue is a reference of our own, given back at once.
         unsafe {
-            let from = sys::rd_kafka_queue_get_partition(client.native_ptr(), topic.as_ptr(), partition.partition);
+            let from =
+                sys::rd_kafka_queue_get_partition(client.native_ptr(), topic.as_ptr(), partition.partition);
             if !from.is_null() {
                 sys::rd_kafka_queue_forward(from, self.queue);
                 sys::rd_kafka_queue_destroy(from);
@@ -101,7 +102,11 @@ impl DataQueue {
                 // SAFETY: the text lives as long as the message; null is excluded.
                 let text = unsafe {
                     let text = sys::rd_kafka_message_errstr(message);
-                    if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+                    if text.is_null() {
+                        String::new()
+                    } else {
+                        CStr::from_ptr(text).to_string_lossy().into_owned()
+                    }
                 };
                 Item::Error { partition, code, text }
             }
@@ -153,21 +158,27 @@ unsafe fn record(message: &sys::rd_kafka_message_t, partition: TopicPartition) -
         })
     });
     let (key, value) = (taken.next().flatten(), taken.next().flatten());
-    let headers = headers.iter().zip(taken).map(|((name, _), value)| Header { name: name.clone(), value }).collect();
+    let headers =
+        headers.iter().zip(taken).map(|((name, _), value)| Header { name: name.clone(), value }).collect();
     let mut kind = sys::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
     // SAFETY: as for this function; `kind` is written by the call.
     let (millis, leader_epoch) = unsafe {
         (sys::rd_kafka_message_timestamp(message, &raw mut kind), sys::rd_kafka_message_leader_epoch(message))
     };
     let timestamp = match kind {
-        sys::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_CREATE_TIME if millis >= 0 => RecordTimestamp::Create(millis),
+        sys::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_CREATE_TIME if millis >= 0 => {
+            RecordTimestamp::Create(millis)
+        }
         sys::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME if millis >= 0 => {
             RecordTimestamp::LogAppend(millis)
         }
         _ => RecordTimestamp::Absent,
     };
     Record {
-        coordinates: RecordCoordinates { topic_partition: partition, offset: RecordOffset::new(message.offset) },
+        coordinates: RecordCoordinates {
+            topic_partition: partition,
+            offset: RecordOffset::new(message.offset),
+        },
         leader_epoch: (leader_epoch >= 0).then_some(leader_epoch),
         timestamp,
         key,
@@ -243,7 +254,8 @@ pub(super) fn topic_ids<C: ClientContext>(
                     let error = sys::rd_kafka_TopicDescription_error(topic);
                     let id = sys::rd_kafka_TopicDescription_topic_id(topic);
                     let is_error = !error.is_null()
-                        && RDKafkaErrorCode::from(sys::rd_kafka_error_code(error)) != RDKafkaErrorCode::NoError;
+                        && RDKafkaErrorCode::from(sys::rd_kafka_error_code(error))
+                            != RDKafkaErrorCode::NoError;
                     if is_error || id.is_null() {
                         continue;
                     }

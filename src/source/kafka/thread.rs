@@ -51,10 +51,9 @@ impl Poller {
                 Err(TryRecvError::Empty) => self.turn(),
             }
         };
-        self.leave();
-        // The queue goes before the client that it belongs to; whoever commits may still hold that for a moment.
+        // The queue goes before the client that it belongs to.
         drop(self.queue);
-        drop(self.consumer);
+        leave(self.consumer);
         if let Some(done) = done {
             // The one who asked may have run out of patience.
             let _ = done.send(());
@@ -199,16 +198,18 @@ impl Poller {
             tracing::warn!(%error, partition = %name, "pausing failed; its records are dropped");
         }
     }
+}
 
-    /// Leaves the group, serving the revocation that this brings.
-    fn leave(&self) {
-        if let Err(error) = self.consumer.close_queue() {
-            tracing::warn!(%error, "leaving the group failed; the broker notices by itself");
-            return;
+/// Leaves the group, serving the revocation that this brings: dropping the last handle does both, on this thread. Whoever
+/// commits may still hold a handle for a moment; the control holds only a weak one.
+fn leave(mut consumer: Arc<BaseConsumer<Context>>) {
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < REQUEST_TIMEOUT {
+        match Arc::try_unwrap(consumer) {
+            Ok(last) => return drop(last),
+            Err(shared) => consumer = shared,
         }
-        while !self.consumer.closed() {
-            self.poll(Duration::from_millis(20));
-        }
+        std::thread::park_timeout(Duration::from_millis(2));
     }
 }
 
@@ -219,8 +220,14 @@ fn one(name: &TopicPartition) -> TopicPartitionList {
 }
 
 /// Finds out what is wrong with a position that the broker refuses, and says so. Asks until it knows.
-fn ask_for_log(consumer: &BaseConsumer<Context>, partition: TopicPartition, stream: StreamId, position: NextOffset) {
-    let is_current = || consumer.context().state().added.get(&partition).is_some_and(|(now, _)| *now == stream);
+fn ask_for_log(
+    consumer: &BaseConsumer<Context>,
+    partition: TopicPartition,
+    stream: StreamId,
+    position: NextOffset,
+) {
+    let is_current =
+        || consumer.context().state().added.get(&partition).is_some_and(|(now, _)| *now == stream);
     while is_current() {
         match consumer.fetch_watermarks(&partition.topic, partition.partition, REQUEST_TIMEOUT) {
             Ok((start, end)) => {

@@ -52,7 +52,10 @@ async fn write(
     pass: Pass,
 ) -> Result<(), StoreError> {
     let Some(table) = transaction.tables.get(rows.table.0) else {
-        return Err(StoreError::Bug { action: ACTION, detail: "a change names a table that is not declared".to_owned() });
+        return Err(StoreError::Bug {
+            action: ACTION,
+            detail: "a change names a table that is not declared".to_owned(),
+        });
     };
     let writer = RowWriter::new(table, transaction.version.version);
     for (key, aggregate, change) in &rows.rows {
@@ -213,12 +216,20 @@ impl<'a> RowWriter<'a> {
         delta: &bigdecimal::BigDecimal,
     ) -> Result<Datum, StoreError> {
         let sql = format!("select {} from {} where {}", quote(&column.name), self.name, self.by_key);
-        let row = bind_key(sqlx::query(AssertSqlSafe(sql)), key)?.fetch_one(connection).await.map_err(failed(ACTION))?;
+        let row = bind_key(sqlx::query(AssertSqlSafe(sql)), key)?
+            .fetch_one(connection)
+            .await
+            .map_err(failed(ACTION))?;
         let stored: Option<String> = row.get(0);
         match stored {
             None => from_default(column, &Datum::Numeric(delta.clone())),
             Some(text) => text.parse::<bigdecimal::BigDecimal>().map_or_else(
-                |_| Err(StoreError::Bug { action: ACTION, detail: "a stored decimal cannot be read".to_owned() }),
+                |_| {
+                    Err(StoreError::Bug {
+                        action: ACTION,
+                        detail: "a stored decimal cannot be read".to_owned(),
+                    })
+                },
                 |stored| Ok(Datum::Numeric((stored + delta).normalized())),
             ),
         }
@@ -259,14 +270,18 @@ impl<'a> RowWriter<'a> {
     }
 
     fn column(&self, id: ColumnId) -> Result<&'a Column, StoreError> {
-        let missing = || StoreError::Bug { action: ACTION, detail: "a change names a column that is not there".to_owned() };
+        let missing = || StoreError::Bug {
+            action: ACTION,
+            detail: "a change names a column that is not there".to_owned(),
+        };
         self.table.columns.get(id.0).ok_or_else(missing)
     }
 }
 
 /// What adding to the default, else to 0, gives.
 fn from_default(column: &Column, delta: &Datum) -> Result<Datum, StoreError> {
-    let mismatch = || StoreError::Bug { action: ACTION, detail: format!("column {} cannot be added to", column.name) };
+    let mismatch =
+        || StoreError::Bug { action: ACTION, detail: format!("column {} cannot be added to", column.name) };
     match (column.default.as_ref().unwrap_or(&Datum::Null), delta) {
         (Datum::Null, delta) => Ok(delta.clone()),
         // A sum that is no integer of 64 bits: the same refusal as the database gives.
@@ -302,4 +317,3 @@ fn bind<'q>(query: Bound<'q>, datum: &Datum) -> Result<Bound<'q>, StoreError> {
         text => query.bind(canonical(text)),
     })
 }
-

@@ -103,12 +103,14 @@ fn lock(path: &Path) -> Result<File, StoreError> {
         problem: format!("{} cannot be opened: {error}", name.display()),
         fix: "make its folder and let this user write there, or correct `store.url`".to_owned(),
     };
-    let file = File::options().create(true).truncate(false).write(true).open(&name).map_err(|e| problem(&e))?;
+    let file =
+        File::options().create(true).truncate(false).write(true).open(&name).map_err(|e| problem(&e))?;
     match FileExt::try_lock(&file) {
         Ok(()) => Ok(file),
         Err(_) => Err(StoreError::Refused {
             problem: format!("another projector process runs on {}", path.display()),
-            fix: "stop it first; of a SQLite file there is one process, use PostgreSQL for several".to_owned(),
+            fix: "stop it first; of a SQLite file there is one process, use PostgreSQL for several"
+                .to_owned(),
         }),
     }
 }

@@ -32,9 +32,11 @@ pub(super) fn views(declaration: &Declaration) -> Vec<String> {
 
 fn create_view(declaration: &Declaration, view: &crate::projection::View) -> String {
     let body = match &view.body {
-        ViewBody::Table(id) => {
-            declaration.tables.get(id.0).map(|table| row_source(table, declaration.version)).unwrap_or_default()
-        }
+        ViewBody::Table(id) => declaration
+            .tables
+            .get(id.0)
+            .map(|table| row_source(table, declaration.version))
+            .unwrap_or_default(),
         ViewBody::Sql(sql) => declaration.tables.iter().fold(sql.clone(), |sql, table| {
             let source = format!("({})", row_source(table, declaration.version));
             sql.replace(&format!("{{{}}}", table.name), &source)
@@ -58,10 +60,18 @@ fn create_table(table: &Table, version: u32) -> Result<String, StoreError> {
     if table.stores_aggregate() {
         lines.push(format!("{} TEXT not null", quote(AGGREGATE)));
     }
-    let key: Vec<String> =
-        table.primary_key.iter().filter_map(|id| table.columns.get(id.0)).map(|column| quote(&column.name)).collect();
+    let key: Vec<String> = table
+        .primary_key
+        .iter()
+        .filter_map(|id| table.columns.get(id.0))
+        .map(|column| quote(&column.name))
+        .collect();
     lines.push(format!("primary key ({})", key.join(", ")));
-    Ok(format!("create table {} (\n  {}\n) strict", quote(&table.physical_name(version)), lines.join(",\n  ")))
+    Ok(format!(
+        "create table {} (\n  {}\n) strict",
+        quote(&table.physical_name(version)),
+        lines.join(",\n  ")
+    ))
 }
 
 fn column_line(table: &Table, column: &Column, is_key: bool) -> Result<String, StoreError> {
@@ -105,7 +115,10 @@ fn sql_type(table: &Table, column: &Column) -> Result<&'static str, StoreError> 
         | ColumnType::Json => "TEXT",
         ColumnType::Catalogue(name) => {
             return Err(StoreError::Layout {
-                problem: format!("column {}.{} has the type {name}, which SQLite lacks", table.name, column.name),
+                problem: format!(
+                    "column {}.{} has the type {name}, which SQLite lacks",
+                    table.name, column.name
+                ),
                 fix: "use a portable type, or PostgreSQL".to_owned(),
             });
         }
@@ -163,9 +176,11 @@ pub(super) async fn verify(
 ) -> Result<(), StoreError> {
     let physical = table.physical_name(version);
     let found = columns(connection, &physical).await?;
-    let differs = |problem: String| StoreError::Layout {
+    let differs = |problem: String| {
+        StoreError::Layout {
         problem,
         fix: "somebody changed the table; put it back, or `projector retire` the version and let it be built anew".to_owned(),
+    }
     };
     if found.is_empty() {
         return Err(differs(format!("table {physical} is missing")));
@@ -179,22 +194,33 @@ pub(super) async fn verify(
         };
         let expected = sql_type(table, column)?;
         if kind != expected {
-            return Err(differs(format!("column {physical}.{} is {kind}, declared is {expected}", column.name)));
+            return Err(differs(format!(
+                "column {physical}.{} is {kind}, declared is {expected}",
+                column.name
+            )));
         }
         let must = column.generated.is_none() && (place > 0 || column.nullability == Nullability::NotNull);
         if *is_not_null != must {
-            let words = if must { "allows NULL, declared is NOT NULL" } else { "is NOT NULL, declared is that it may be NULL" };
+            let words = if must {
+                "allows NULL, declared is NOT NULL"
+            } else {
+                "is NOT NULL, declared is that it may be NULL"
+            };
             return Err(differs(format!("column {physical}.{} {words}", column.name)));
         }
         if usize::try_from(*found_place).ok() != Some(place) {
-            return Err(differs(format!("the primary key of table {physical} is another at column {}", column.name)));
+            return Err(differs(format!(
+                "the primary key of table {physical} is another at column {}",
+                column.name
+            )));
         }
         if *is_generated != column.generated.is_some() {
             return Err(differs(format!("column {physical}.{} is not generated as declared", column.name)));
         }
     }
     let known = |name: &str| {
-        table.columns.iter().any(|column| column.name == name) || (table.stores_aggregate() && name == AGGREGATE)
+        table.columns.iter().any(|column| column.name == name)
+            || (table.stores_aggregate() && name == AGGREGATE)
     };
     if let Some((name, ..)) = found.iter().find(|(name, ..)| !known(name)) {
         return Err(differs(format!("table {physical} has a column {name} that is not declared")));
@@ -206,14 +232,27 @@ pub(super) async fn verify(
 }
 
 /// The columns of a table; none where it is missing.
-pub(super) async fn columns(connection: &mut SqliteConnection, table: &str) -> Result<Vec<Found>, StoreError> {
-    let sql = format!("select name, type, \"notnull\", pk, hidden from pragma_table_xinfo('{}')", table.replace('\'', "''"));
-    let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(connection).await.map_err(failed("read the layout"))?;
+pub(super) async fn columns(
+    connection: &mut SqliteConnection,
+    table: &str,
+) -> Result<Vec<Found>, StoreError> {
+    let sql = format!(
+        "select name, type, \"notnull\", pk, hidden from pragma_table_xinfo('{}')",
+        table.replace('\'', "''")
+    );
+    let rows =
+        sqlx::query(AssertSqlSafe(sql)).fetch_all(connection).await.map_err(failed("read the layout"))?;
     Ok(rows
         .iter()
         .map(|row| {
             let hidden: i64 = row.get(4);
-            (row.get(0), row.get::<String, _>(1).to_uppercase(), row.get(2), row.get(3), hidden == 2 || hidden == 3)
+            (
+                row.get(0),
+                row.get::<String, _>(1).to_uppercase(),
+                row.get(2),
+                row.get(3),
+                hidden == 2 || hidden == 3,
+            )
         })
         .collect())
 }

@@ -17,7 +17,10 @@ const COLUMNS: &str = "projection, version, topic, partition, topic_id, record_o
                        record_timestamp, timestamp_type, stage, reason, detail, column_name, constraint_name, sqlstate, \
                        schema_id, state, created_at, published_at";
 
-pub(super) async fn insert(connection: &mut SqliteConnection, letters: &[&DeadLetter]) -> Result<(), StoreError> {
+pub(super) async fn insert(
+    connection: &mut SqliteConnection,
+    letters: &[&DeadLetter],
+) -> Result<(), StoreError> {
     for letter in letters {
         let record = &letter.record;
         let at = &record.coordinates;
@@ -56,7 +59,10 @@ pub(super) async fn insert(connection: &mut SqliteConnection, letters: &[&DeadLe
     Ok(())
 }
 
-pub(super) async fn mark(connection: &mut SqliteConnection, letters: &[DeadLetterKey]) -> Result<(), StoreError> {
+pub(super) async fn mark(
+    connection: &mut SqliteConnection,
+    letters: &[DeadLetterKey],
+) -> Result<(), StoreError> {
     for letter in letters {
         let sql = format!(
             "update projector_dead_letters set published_at = {NOW} where projection = ? and version = ? and topic = ? \
@@ -168,4 +174,3 @@ fn stage_of(text: &str) -> Option<Stage> {
 fn reason_of(text: &str) -> Option<Reason> {
     Reason::ALL.iter().copied().find(|reason| reason.as_str() == text)
 }
-

@@ -25,7 +25,10 @@ pub(super) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreE
 pub(super) fn own(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
     move |error| match failed(action)(error) {
         StoreError::Database { code: DatabaseCode::Sqlite(code), place, .. } if is_constraint(code) => {
-            StoreError::Bug { action, detail: format!("the projector's own table refused a row: {code}{place}") }
+            StoreError::Bug {
+                action,
+                detail: format!("the projector's own table refused a row: {code}{place}"),
+            }
         }
         other => other,
     }
@@ -43,7 +46,8 @@ fn of_database(action: &'static str, error: &dyn DatabaseError) -> StoreError {
     if code == 1 && error.message().starts_with("no such") {
         return StoreError::Layout {
             problem: error.message().to_owned(),
-            fix: "something outside projector changed the file; `projector run` makes what is missing".to_owned(),
+            fix: "something outside projector changed the file; `projector run` makes what is missing"
+                .to_owned(),
         };
     }
     StoreError::Database { action, code: DatabaseCode::Sqlite(code), place }
@@ -54,11 +58,9 @@ fn place_of(message: &str) -> ErrorPlace {
     let Some((_, named)) = message.rsplit_once("failed: ") else { return ErrorPlace::default() };
     let first = named.split(", ").next().unwrap_or(named);
     match first.split_once('.') {
-        Some((table, column)) if !named.contains(' ') || named.contains(", ") => ErrorPlace {
-            constraint: None,
-            table: Some(table.to_owned()),
-            column: Some(column.to_owned()),
-        },
+        Some((table, column)) if !named.contains(' ') || named.contains(", ") => {
+            ErrorPlace { constraint: None, table: Some(table.to_owned()), column: Some(column.to_owned()) }
+        }
         _ => ErrorPlace { constraint: Some(named.chars().take(120).collect()), table: None, column: None },
     }
 }

@@ -119,7 +119,8 @@ pub(super) async fn lay_out(connection: &mut SqliteConnection) -> Result<(), Sto
             if !found.iter().any(|(column, ..)| column == expected) {
                 return Err(StoreError::Layout {
                     problem: format!("table {name} has no column {expected}"),
-                    fix: "something outside projector changed the file; restore it, or begin with a new one".to_owned(),
+                    fix: "something outside projector changed the file; restore it, or begin with a new one"
+                        .to_owned(),
                 });
             }
         }
@@ -142,7 +143,9 @@ pub(super) async fn lay_out(connection: &mut SqliteConnection) -> Result<(), Sto
             Ok(())
         }
         Some((_, oldest)) if oldest > LAYOUT => Err(StoreError::Layout {
-            problem: format!("the file was laid out by a newer projector (layout {oldest}, this one knows {LAYOUT})"),
+            problem: format!(
+                "the file was laid out by a newer projector (layout {oldest}, this one knows {LAYOUT})"
+            ),
             fix: "run that version of projector".to_owned(),
         }),
         Some(_) => Ok(()),
@@ -167,7 +170,8 @@ mod tests {
 
     #[test]
     fn column_names_are_found_in_a_definition() {
-        let names: Vec<&str> = column_names("a TEXT check (a in ('x', 'y')),\n b INTEGER, primary key (a, b)").collect();
+        let names: Vec<&str> =
+            column_names("a TEXT check (a in ('x', 'y')),\n b INTEGER, primary key (a, b)").collect();
         assert_eq!(names, ["a", "b"]);
     }
 }

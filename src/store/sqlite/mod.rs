@@ -93,7 +93,10 @@ impl ReadStore for SqliteStore {
     }
 
     async fn apply(&self, batch: &Transaction<'_>) -> Result<Applied, StoreError> {
-        transaction(&self.connections, "apply a batch", async |connection| apply::apply(connection, batch).await).await
+        transaction(&self.connections, "apply a batch", async |connection| {
+            apply::apply(connection, batch).await
+        })
+        .await
     }
 
     async fn outcome(&self, version: &VersionKey, expected: &[Advance]) -> Result<Vec<Outcome>, StoreError> {
@@ -131,7 +134,10 @@ impl ReadStore for SqliteStore {
     }
 
     async fn observe(&self, report: &InstanceReport) -> Result<Vec<OperatorRequest>, StoreError> {
-        transaction(&self.connections, "observe", async |connection| status::observe(connection, report).await).await
+        transaction(&self.connections, "observe", async |connection| {
+            status::observe(connection, report).await
+        })
+        .await
     }
 
     async fn sign_off(&self, instance: &InstanceId) -> Result<(), StoreError> {
@@ -186,18 +192,20 @@ async fn read_view(
 ) -> Result<Rows, StoreError> {
     let action = "read a view";
     let name = ddl::quote(view);
-    let columns: Vec<String> = ddl::columns(connection, view).await?.into_iter().map(|(name, ..)| name).collect();
+    let columns: Vec<String> =
+        ddl::columns(connection, view).await?.into_iter().map(|(name, ..)| name).collect();
     if columns.is_empty() {
         return Err(StoreError::Refused {
             problem: format!("there is no view {view}"),
             fix: "it appears when its version has caught up; see `projector status`".to_owned(),
         });
     }
-    let texts: Vec<String> = columns.iter().map(|name| format!("cast({} as text)", ddl::quote(name))).collect();
+    let texts: Vec<String> =
+        columns.iter().map(|name| format!("cast({} as text)", ddl::quote(name))).collect();
     let sql = format!("select {} from {name} order by 1, 2 limit {limit}", texts.join(", "));
     let sql = if columns.len() == 1 { sql.replace("order by 1, 2", "order by 1") } else { sql };
     let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(connection).await.map_err(errors::failed(action))?;
-    let rows = rows.iter().map(|row| (0..row.columns().len()).map(|index| row.get(index)).collect()).collect();
+    let rows =
+        rows.iter().map(|row| (0..row.columns().len()).map(|index| row.get(index)).collect()).collect();
     Ok(Rows { columns, rows })
 }
-

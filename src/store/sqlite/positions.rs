@@ -8,7 +8,8 @@ use super::errors::own;
 use super::layout::NOW;
 use crate::position::{Epoch, Fence, NextOffset, Revision};
 use crate::store::{
-    Advance, ClaimRequest, Claimed, Outcome, PositionRow, Quarantine, QuarantineChange, StoreError, VersionKey,
+    Advance, ClaimRequest, Claimed, Outcome, PositionRow, Quarantine, QuarantineChange, StoreError,
+    VersionKey,
 };
 
 pub(super) async fn claim(
@@ -17,13 +18,14 @@ pub(super) async fn claim(
 ) -> Result<Verdict<Claimed>, StoreError> {
     let action = "claim a partition";
     let (projection, version) = (&*request.version.projection, request.version.version);
-    let registered: Option<(i64,)> =
-        sqlx::query_as("select 1 from projector_versions where projection = ? and version = ? and state <> 'retired'")
-            .bind(projection)
-            .bind(version)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(own(action))?;
+    let registered: Option<(i64,)> = sqlx::query_as(
+        "select 1 from projector_versions where projection = ? and version = ? and state <> 'retired'",
+    )
+    .bind(projection)
+    .bind(version)
+    .fetch_optional(&mut *connection)
+    .await
+    .map_err(own(action))?;
     if registered.is_none() {
         return Ok(Verdict::RollBack(Claimed::Gone));
     }

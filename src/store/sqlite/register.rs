@@ -10,7 +10,8 @@ use super::errors::own;
 use super::layout::NOW;
 use crate::projection::Declaration;
 use crate::store::{
-    LogIdentity, Promotion, Registered, Registration, RetirePlan, StoreError, VersionKey, VersionRow, VersionState,
+    LogIdentity, Promotion, Registered, Registration, RetirePlan, StoreError, VersionKey, VersionRow,
+    VersionState,
 };
 
 /// What a version consists of: kept with it, so that it can be retired when its file is gone.
@@ -48,8 +49,10 @@ pub(super) async fn versions(connection: &mut SqliteConnection) -> Result<Vec<Ve
 
 pub(super) fn key_of(row: &sqlx::sqlite::SqliteRow) -> Result<VersionKey, StoreError> {
     let version: i64 = row.get(1);
-    let version = u32::try_from(version)
-        .map_err(|_| StoreError::Bug { action: "read a version", detail: "its number is out of range".to_owned() })?;
+    let version = u32::try_from(version).map_err(|_| StoreError::Bug {
+        action: "read a version",
+        detail: "its number is out of range".to_owned(),
+    })?;
     Ok(VersionKey { projection: row.get::<String, _>(0).into(), version })
 }
 
@@ -57,7 +60,10 @@ pub(super) fn state_of(text: &str) -> Result<VersionState, StoreError> {
     [VersionState::Building, VersionState::CaughtUp, VersionState::Live, VersionState::Retired]
         .into_iter()
         .find(|state| state.as_str() == text)
-        .ok_or_else(|| StoreError::Bug { action: "read a version", detail: "its state is not known".to_owned() })
+        .ok_or_else(|| StoreError::Bug {
+            action: "read a version",
+            detail: "its state is not known".to_owned(),
+        })
 }
 
 pub(super) async fn register(
@@ -88,7 +94,11 @@ pub(super) async fn register(
                 "{} is registered, and versions beside each other are not in this release",
                 other.key
             ),
-            fix: format!("`projector retire {} --execute` drops it, so that {} can be built", other.key, declaration.label()),
+            fix: format!(
+                "`projector retire {} --execute` drops it, so that {} can be built",
+                other.key,
+                declaration.label()
+            ),
         });
     }
     refuse_taken_names(connection, declaration).await?;
@@ -121,14 +131,20 @@ fn check_known(row: &VersionRow, registration: &Registration) -> Result<(), Stor
                 registration.log.consumer_group,
                 registration.log.cluster_id
             ),
-            fix: format!("correct `kafka` in projector.yaml, or `projector retire {} --execute` to start over", row.key),
+            fix: format!(
+                "correct `kafka` in projector.yaml, or `projector retire {} --execute` to start over",
+                row.key
+            ),
         });
     }
     Ok(())
 }
 
 /// A table or view of somebody else is never touched.
-async fn refuse_taken_names(connection: &mut SqliteConnection, declaration: &Declaration) -> Result<(), StoreError> {
+async fn refuse_taken_names(
+    connection: &mut SqliteConnection,
+    declaration: &Declaration,
+) -> Result<(), StoreError> {
     let kept = Kept::of(declaration);
     for name in kept.tables.iter().chain(&kept.views) {
         let taken: Option<(String,)> = sqlx::query_as("select type from sqlite_master where name = ?")
@@ -138,7 +154,10 @@ async fn refuse_taken_names(connection: &mut SqliteConnection, declaration: &Dec
             .map_err(own("look for names"))?;
         if let Some((kind,)) = taken {
             return Err(StoreError::Refused {
-                problem: format!("a {kind} called {name} is there already, and is not of {}", declaration.label()),
+                problem: format!(
+                    "a {kind} called {name} is there already, and is not of {}",
+                    declaration.label()
+                ),
                 fix: "give the table or view of the projection another name".to_owned(),
             });
         }
@@ -188,7 +207,10 @@ async fn insert(connection: &mut SqliteConnection, registration: &Registration) 
 }
 
 /// Views may change under one version: they are made again.
-async fn refresh_views(connection: &mut SqliteConnection, declaration: &Declaration) -> Result<(), StoreError> {
+async fn refresh_views(
+    connection: &mut SqliteConnection,
+    declaration: &Declaration,
+) -> Result<(), StoreError> {
     let old = kept(connection, &declaration.name, declaration.version).await?;
     for view in &old.views {
         execute(connection, "drop a view", &format!("drop view if exists {}", quote(view))).await?;
@@ -285,7 +307,8 @@ pub(super) async fn retire_plan(
     let mut tables = Vec::new();
     for table in kept.tables {
         let sql = format!("select count(*) from {}", quote(&table));
-        let (count,): (i64,) = sqlx::query_as(AssertSqlSafe(sql)).fetch_one(&mut *connection).await.unwrap_or((0,));
+        let (count,): (i64,) =
+            sqlx::query_as(AssertSqlSafe(sql)).fetch_one(&mut *connection).await.unwrap_or((0,));
         tables.push((table, count));
     }
     let (dead_letters, open_dead_letters): (i64, i64) = sqlx::query_as(

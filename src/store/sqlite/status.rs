@@ -83,7 +83,10 @@ pub(super) async fn observe(
     Ok(Verdict::Commit(requests))
 }
 
-pub(super) async fn sign_off(connection: &mut SqliteConnection, instance: &InstanceId) -> Result<(), StoreError> {
+pub(super) async fn sign_off(
+    connection: &mut SqliteConnection,
+    instance: &InstanceId,
+) -> Result<(), StoreError> {
     sqlx::query("delete from projector_instances where instance = ?")
         .bind(&*instance.0)
         .execute(connection)
@@ -160,8 +163,12 @@ pub(super) async fn request_resume(
                 continue;
             }
             return Err(StoreError::Refused {
-                problem: format!("{} is quarantined for a fault of the log ({}): {}", row.partition, why.reason, why.detail),
-                fix: "resuming would lose records without a word; start the version over as it says".to_owned(),
+                problem: format!(
+                    "{} is quarantined for a fault of the log ({}): {}",
+                    row.partition, why.reason, why.detail
+                ),
+                fix: "resuming would lose records without a word; start the version over as it says"
+                    .to_owned(),
             });
         }
         let text = match request.action {
