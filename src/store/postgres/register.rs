@@ -1,0 +1,399 @@
+//! Versions: registered with their tables, listed, and the first one promoted.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::PostgresStore;
+use super::catalogue;
+use super::connections::Purpose;
+use super::errors::bug;
+use super::layout::lock;
+use super::positions::{get, number};
+use super::schema::{self, Presence, grant_tables};
+use super::views;
+use super::work::{Parameters, Work};
+use crate::config::settings::DdlMode;
+use crate::projection::Declaration;
+use crate::store::{
+    LogIdentity, Promotion, Registered, Registration, StoreError, VersionKey, VersionRow, VersionState,
+};
+
+/// What the store keeps of a declaration: the names of what it made.
+fn declaration_json(declaration: &Declaration) -> String {
+    let tables: Vec<_> = declaration
+        .tables
+        .iter()
+        .map(|table| json!({"name": table.name, "physical": table.physical_name(declaration.version)}))
+        .collect();
+    let views: Vec<&str> = declaration.views.iter().map(|view| view.name.as_str()).collect();
+    json!({"tables": tables, "views": views}).to_string()
+}
+
+pub(super) async fn register(
+    store: &PostgresStore,
+    registration: &Registration,
+) -> Result<Registered, StoreError> {
+    let connections = store.ddl_connections();
+    let mut work = Work::begin(connections, Purpose::Other, "register a version", store.ddl_limits()).await?;
+    let done = register_in(store, &mut work, registration).await;
+    let registered = work.end(done).await?;
+    store.statements.forget();
+    Ok(registered)
+}
+
+async fn register_in(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    registration: &Registration,
+) -> Result<Registered, StoreError> {
+    lock(work, &store.schema).await?;
+    let declaration = &*registration.declaration;
+    let rows = versions_in(store, work, Some(&declaration.name)).await?;
+    let served = || rows.iter().filter(|row| row.state != VersionState::Retired);
+    let label = declaration.label();
+    if let Some(row) = served().find(|row| row.key.version == declaration.version) {
+        refuse_another(row, registration, &label)?;
+        known(store, work, declaration, row.state).await?;
+        return Ok(Registered::Known);
+    }
+    if let Some(row) = served().next() {
+        return Err(StoreError::Refused {
+            problem: format!("{label} cannot be registered while the store has {}", row.key),
+            fix: format!("retire that first: `projector retire {} --execute` drops everything of it", row.key),
+        });
+    }
+    new(store, work, registration).await?;
+    Ok(Registered::New)
+}
+
+fn refuse_another(row: &VersionRow, registration: &Registration, label: &str) -> Result<(), StoreError> {
+    let refused = |problem: String, fix: String| Err(StoreError::Refused { problem, fix });
+    if row.digest != registration.declaration.digest {
+        return refused(
+            format!("{label} is registered with another mapping: its sources, tables or events have changed"),
+            format!("give the changed mapping a new version, or start over with `projector retire {label} --execute`"),
+        );
+    }
+    for (what, is, should) in [
+        ("cluster", &row.log.cluster_id, &registration.log.cluster_id),
+        ("consumer group", &row.log.consumer_group, &registration.log.consumer_group),
+    ] {
+        if is != should {
+            return refused(
+                format!("the positions of {label} belong to the {what} {is}, this process uses {should}"),
+                format!("use the {what} of the store, or start over with `projector retire {label} --execute`"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Verifies a version that is there already, and adds what is new in its declaration without changing content.
+async fn known(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    declaration: &Declaration,
+    state: VersionState,
+) -> Result<(), StoreError> {
+    for table in &declaration.tables {
+        let physical = table.physical_name(declaration.version);
+        if catalogue::relation(work, &store.schema, &physical).await?.is_none() {
+            return Err(StoreError::Layout {
+                problem: format!("table {physical} of {} is gone", declaration.label()),
+                fix: format!("restore it, or start over with `projector retire {} --execute`", declaration.label()),
+            });
+        }
+        schema::make_table(store, work, table, declaration.version).await?;
+    }
+    if state == VersionState::Live {
+        make_views(store, work, declaration).await?;
+    } else {
+        try_views(store, work, declaration).await?;
+    }
+    let sql = store.sql(
+        "update {s}.projector_versions set text = $3, declaration = $4, staleness_limit_seconds = $5 \
+         where projection = $1 and version = $2",
+    );
+    let parameters = Parameters::new()
+        .and(&*declaration.name)
+        .and(number(declaration.version))
+        .and(&*declaration.text)
+        .and(declaration_json(declaration))
+        .and(declaration.staleness.as_secs_f64());
+    work.run(&sql, parameters).await.map(drop)
+}
+
+async fn new(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    registration: &Registration,
+) -> Result<(), StoreError> {
+    let declaration = &*registration.declaration;
+    refuse_taken_names(store, work, declaration).await?;
+    for table in &declaration.tables {
+        let presence = schema::make_table(store, work, table, declaration.version).await?;
+        if presence == Presence::Found {
+            refuse_rows(store, work, &table.physical_name(declaration.version)).await?;
+        }
+    }
+    if store.ddl == DdlMode::Apply {
+        let tables: Vec<_> =
+            declaration.tables.iter().map(|table| table.physical_name(declaration.version)).collect();
+        grant_tables(store, work, &tables).await?;
+    }
+    try_views(store, work, declaration).await?;
+    insert(store, work, registration).await
+}
+
+/// Refuses tables and views of another projection's names.
+async fn refuse_taken_names(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    declaration: &Declaration,
+) -> Result<(), StoreError> {
+    let mut names: Vec<String> = declaration.views.iter().map(|view| view.name.clone()).collect();
+    names.extend(declaration.tables.iter().map(|table| table.physical_name(declaration.version)));
+    let sql = store.sql(
+        "select v.projection, v.version, taken.name from {s}.projector_versions v \
+         cross join lateral (select jsonb_array_elements_text(v.declaration::jsonb -> 'views') \
+           union all select jsonb_array_elements(v.declaration::jsonb -> 'tables') ->> 'physical') as taken(name) \
+         where v.projection <> $1 and v.state <> 'retired' and taken.name = any($2) limit 1",
+    );
+    let rows = work.rows(&sql, Parameters::new().and(&*declaration.name).and(names)).await?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    let (projection, version, name): (String, i32, String) = (get(row, 0)?, get(row, 1)?, get(row, 2)?);
+    Err(StoreError::Refused {
+        problem: format!("{name} of {} is a name of {projection}@{version} already", declaration.label()),
+        fix: "choose another name, or another `store.schema`".to_owned(),
+    })
+}
+
+/// A table of a new version must be empty: its content is a function of the log alone (promise P0).
+async fn refuse_rows(store: &PostgresStore, work: &mut Work<'_>, physical: &str) -> Result<(), StoreError> {
+    let table = format!("{}.{}", super::names::quote(&store.schema), super::names::quote(physical));
+    let rows = work.rows(&format!("select from {table} limit 1"), Parameters::new()).await?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::Refused {
+        problem: format!("table {physical} is there already and has rows that no registered version has written"),
+        fix: format!("look what they are; then `drop table {table}` (or truncate it), and start again"),
+    })
+}
+
+async fn insert(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    registration: &Registration,
+) -> Result<(), StoreError> {
+    let declaration = &*registration.declaration;
+    let version = store.sql(
+        "insert into {s}.projector_versions \
+           (projection, version, state, text, digest, declaration, cluster_id, consumer_group, staleness_limit_seconds) \
+         values ($1, $2, 'building', $3, $4, $5, $6, $7, $8) \
+         on conflict (projection, version) do update set state = excluded.state, text = excluded.text, \
+           digest = excluded.digest, declaration = excluded.declaration, cluster_id = excluded.cluster_id, \
+           consumer_group = excluded.consumer_group, staleness_limit_seconds = excluded.staleness_limit_seconds, \
+           registered_at = now(), promoted_at = null",
+    );
+    let parameters = Parameters::new()
+        .and(&*declaration.name)
+        .and(number(declaration.version))
+        .and(&*declaration.text)
+        .and(&*declaration.digest)
+        .and(declaration_json(declaration))
+        .and(&*registration.log.cluster_id)
+        .and(&*registration.log.consumer_group)
+        .and(declaration.staleness.as_secs_f64());
+    work.run(&version, parameters).await?;
+    let positions = store.sql(
+        "insert into {s}.projector_positions \
+           (projection, version, topic, partition, position, start_position, boundary, topic_id) \
+         select $1, $2, topic, partition, start, start, boundary, topic_id \
+         from unnest($3::text[], $4::int4[], $5::int8[], $6::int8[], $7::text[]) \
+              as a(topic, partition, start, boundary, topic_id)",
+    );
+    let partitions = &registration.partitions;
+    let parameters = Parameters::new()
+        .and(&*declaration.name)
+        .and(number(declaration.version))
+        .and(partitions.iter().map(|start| start.partition.topic.to_string()).collect::<Vec<_>>())
+        .and(partitions.iter().map(|start| start.partition.partition).collect::<Vec<_>>())
+        .and(partitions.iter().map(|start| start.start.get()).collect::<Vec<_>>())
+        .and(partitions.iter().map(|start| start.boundary.get()).collect::<Vec<_>>())
+        .and(partitions.iter().map(|start| start.topic_id.clone()).collect::<Vec<_>>());
+    work.run(&positions, parameters).await.map(drop)
+}
+
+async fn try_views(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    declaration: &Declaration,
+) -> Result<(), StoreError> {
+    if store.ddl == DdlMode::Verify {
+        return Ok(());
+    }
+    for view in &declaration.views {
+        if let Some(relation) = catalogue::relation(work, &store.schema, &view.name).await? {
+            return Err(taken(store, &view.name, &relation.kind));
+        }
+        views::try_view(store, work, declaration, view).await?;
+    }
+    Ok(())
+}
+
+fn taken(store: &PostgresStore, name: &str, kind: &str) -> StoreError {
+    let what = match kind {
+        "v" | "m" => "a view",
+        "i" => "an index",
+        "S" => "a sequence",
+        _ => "a table",
+    };
+    StoreError::Refused {
+        problem: format!("schema {} has {what} named {name}, and a view of that name is to be made", store.schema),
+        fix: "drop or rename it, or give the view another name".to_owned(),
+    }
+}
+
+/// Makes the views that are missing.
+async fn make_views(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    declaration: &Declaration,
+) -> Result<(), StoreError> {
+    for view in &declaration.views {
+        match catalogue::relation(work, &store.schema, &view.name).await? {
+            Some(relation) if relation.kind == "v" => {}
+            Some(relation) => return Err(taken(store, &view.name, &relation.kind)),
+            None if store.ddl == DdlMode::Apply => views::make_view(store, work, declaration, view).await?,
+            None => {
+                let mut statements = vec![views::create_view(&store.schema, declaration, view)];
+                statements.extend(views::grants(&store.schema, &store.readers, view));
+                return Err(StoreError::Layout {
+                    problem: format!("view {} is missing from schema {}", view.name, store.schema),
+                    fix: format!("`store.ddl` is `verify`, so run this SQL:\n{};", statements.join(";\n")),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn versions(store: &PostgresStore) -> Result<Vec<VersionRow>, StoreError> {
+    let mut work =
+        Work::begin(&store.connections, Purpose::Other, "list the versions", store.write_limits()).await?;
+    let rows = versions_in(store, &mut work, None).await;
+    work.end(rows).await
+}
+
+pub(super) async fn versions_in(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    projection: Option<&str>,
+) -> Result<Vec<VersionRow>, StoreError> {
+    let sql = store.sql(
+        "select projection, version, state, text, digest, cluster_id, consumer_group from {s}.projector_versions \
+         where $1::text is null or projection = $1 order by projection, version",
+    );
+    let rows = work.rows(&sql, Parameters::new().and(projection)).await?;
+    let version = |row| {
+        Ok(VersionRow {
+            key: version_key(row, 0)?,
+            state: state(&get::<String>(row, 2)?)?,
+            text: get(row, 3)?,
+            digest: get(row, 4)?,
+            log: LogIdentity { cluster_id: get(row, 5)?, consumer_group: get(row, 6)? },
+        })
+    };
+    rows.iter().map(version).collect()
+}
+
+/// Projection and version from two columns, beginning at `index`.
+pub(super) fn version_key(row: &sqlx::postgres::PgRow, index: usize) -> Result<VersionKey, StoreError> {
+    let (projection, version): (String, i32) = (get(row, index)?, get(row, index + 1)?);
+    Ok(VersionKey { projection: Arc::from(projection), version: version.unsigned_abs() })
+}
+
+/// A state by its name.
+pub(super) fn state(name: &str) -> Result<VersionState, StoreError> {
+    use VersionState::{Building, CaughtUp, Live, Retired};
+    let known = [Building, CaughtUp, Live, Retired].into_iter().find(|state| state.as_str() == name);
+    known.ok_or_else(|| bug("read a version", format!("its state is {name}")))
+}
+
+pub(super) async fn promote_first(
+    store: &PostgresStore,
+    declaration: &Declaration,
+) -> Result<Promotion, StoreError> {
+    // Asked once a second while a version is built: first without the lock.
+    let mut look = Work::begin(&store.connections, Purpose::Other, PROMOTE, store.write_limits()).await?;
+    let seen = readiness(store, &mut look, declaration).await;
+    match look.end(seen).await? {
+        Readiness::Live => return Ok(Promotion::Live),
+        Readiness::NotYet => return Ok(Promotion::NotYet),
+        Readiness::Ready => {}
+    }
+    let connections = store.ddl_connections();
+    let mut work = Work::begin(connections, Purpose::Other, PROMOTE, store.ddl_limits()).await?;
+    let promoted = promote_in(store, &mut work, declaration).await;
+    work.end(promoted).await
+}
+
+const PROMOTE: &str = "promote a version";
+
+/// How far a first version is.
+enum Readiness {
+    Live,
+    NotYet,
+    Ready,
+}
+
+async fn readiness(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    declaration: &Declaration,
+) -> Result<Readiness, StoreError> {
+    let sql = store.sql(
+        "select v.state, \
+           exists (select from {s}.projector_positions p \
+             where p.projection = v.projection and p.version = v.version and p.position < p.boundary), \
+           exists (select from {s}.projector_versions o \
+             where o.projection = v.projection and o.version <> v.version and o.state = 'live') \
+         from {s}.projector_versions v where v.projection = $1 and v.version = $2 and v.state <> 'retired'",
+    );
+    let parameters = Parameters::new().and(&*declaration.name).and(number(declaration.version));
+    let rows = work.rows(&sql, parameters).await?;
+    let Some(row) = rows.first() else {
+        return Err(StoreError::Refused {
+            problem: format!("{} is not registered", declaration.label()),
+            fix: "start it with `projector run` first".to_owned(),
+        });
+    };
+    let (behind, other_is_live): (bool, bool) = (get(row, 1)?, get(row, 2)?);
+    Ok(match state(&get::<String>(row, 0)?)? {
+        VersionState::Live => Readiness::Live,
+        _ if behind || other_is_live => Readiness::NotYet,
+        _ => Readiness::Ready,
+    })
+}
+
+async fn promote_in(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    declaration: &Declaration,
+) -> Result<Promotion, StoreError> {
+    lock(work, &store.schema).await?;
+    match readiness(store, work, declaration).await? {
+        Readiness::Live => return Ok(Promotion::Live),
+        Readiness::NotYet => return Ok(Promotion::NotYet),
+        Readiness::Ready => {}
+    }
+    make_views(store, work, declaration).await?;
+    let sql = store.sql(
+        "update {s}.projector_versions set state = 'live', promoted_at = now() where projection = $1 and version = $2",
+    );
+    let parameters = Parameters::new().and(&*declaration.name).and(number(declaration.version));
+    work.run(&sql, parameters).await?;
+    Ok(Promotion::Live)
+}

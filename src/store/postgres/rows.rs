@@ -1,0 +1,249 @@
+//! Which statement writes which rows of a round, and the arrays that it takes.
+
+use super::array::{ColumnArray, Mismatch};
+use super::statements::{Effect, Mode, Rest, Shape, Target, ToAbsent, ToPresent};
+use super::work::Parameters;
+use crate::fold::{Absent, Assign, Assignments, Change, Key, Present};
+use crate::projection::{ColumnId, ColumnType, Datum, Ownership};
+
+/// Rows of one statement, at most; a bound of the memory that their arrays take.
+const MOST_ROWS: usize = 20_000;
+/// The same in bytes of their values.
+const MOST_BYTES: usize = 8 << 20;
+
+/// The type of a stored aggregate.
+const AGGREGATE_TYPE: ColumnType = ColumnType::Text { max_chars: None };
+
+/// A row to write: its key, the aggregate that it must belong to, and its change.
+pub(super) type Row<'a> = (&'a Key, Option<&'a Datum>, &'a Change);
+
+/// The rows of one table and round by the way in which they are written. Each list keeps the order of keys.
+#[derive(Default)]
+pub(super) struct Sorted<'a> {
+    pub(super) by_shape: Vec<(Shape, Vec<Row<'a>>)>,
+    pub(super) by_mask: Vec<((ToPresent, ToAbsent), Vec<Row<'a>>)>,
+    pub(super) deletes: Vec<Row<'a>>,
+}
+
+impl<'a> Sorted<'a> {
+    pub(super) fn of(target: &Target<'_>, rows: &[Row<'a>]) -> Self {
+        let required: Vec<ColumnId> = target.required().collect();
+        let mut sorted = Self::default();
+        for row in rows {
+            match way(row.2, &required) {
+                Way::Nothing => {}
+                Way::Delete => sorted.deletes.push(*row),
+                Way::Shape(shape) => add(&mut sorted.by_shape, shape, *row),
+                Way::Mask(present, absent) => add(&mut sorted.by_mask, (present, absent), *row),
+            }
+        }
+        if target.table.ownership == Ownership::Shared {
+            sorted.join_sums(rows);
+        }
+        sorted
+    }
+
+    /// Turns several shapes of a shared table into one, if all they do is add: two transactions that write the same rows
+    /// in several statements could wait for each other.
+    fn join_sums(&mut self, rows: &[Row<'a>]) {
+        let is_sum = |shape: &Shape| {
+            shape.rest == Rest::Stays && shape.columns.iter().all(|(_, effect)| *effect == Effect::Add)
+        };
+        if self.by_shape.len() < 2 || !self.by_mask.is_empty() || !self.by_shape.iter().all(|(shape, _)| is_sum(shape)) {
+            return;
+        }
+        let mut columns: Vec<ColumnId> =
+            self.by_shape.iter().flat_map(|(shape, _)| shape.columns.iter().map(|(id, _)| *id)).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        let columns = columns.into_iter().map(|id| (id, Effect::AddIfAny)).collect();
+        let shape = Shape { rest: Rest::Stays, columns };
+        let rows = rows.iter().filter(|row| matches!(row.2.present, Present::Merge(_))).copied().collect();
+        self.by_shape = vec![(shape, rows)];
+    }
+}
+
+fn add<K: PartialEq, V>(groups: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
+    match groups.iter_mut().find(|(known, _)| *known == key) {
+        Some((_, values)) => values.push(value),
+        None => groups.push((key, vec![value])),
+    }
+}
+
+enum Way {
+    Nothing,
+    Delete,
+    Shape(Shape),
+    Mask(ToPresent, ToAbsent),
+}
+
+fn way(change: &Change, required: &[ColumnId]) -> Way {
+    match (&change.present, &change.absent) {
+        (Present::Keep, Absent::Nothing) => Way::Nothing,
+        (Present::Delete, Absent::Nothing) => Way::Delete,
+        // Without assignments of its own, "the same" is a row of defaults.
+        (Present::Keep, Absent::InsertSame | Absent::Insert(_)) => Way::Mask(ToPresent::Keep, ToAbsent::Insert),
+        (Present::Delete, Absent::InsertSame | Absent::Insert(_)) => Way::Mask(ToPresent::Delete, ToAbsent::Insert),
+        (Present::Merge(_) | Present::Replace(_), Absent::Nothing) => {
+            Way::Mask(ToPresent::Update, ToAbsent::Nothing)
+        }
+        (Present::Merge(_) | Present::Replace(_), Absent::Insert(_)) => {
+            Way::Mask(ToPresent::Update, ToAbsent::Insert)
+        }
+        // An insert that lacks a required column is refused before it finds the row. That is right for a row that is made
+        // again, and wrong for one that is merged into.
+        (Present::Merge(assignments), Absent::InsertSame) => {
+            if required.iter().all(|id| assignments.binary_search_by_key(id, |(id, _)| *id).is_ok()) {
+                Way::Shape(shape(Rest::Stays, assignments))
+            } else {
+                Way::Mask(ToPresent::Update, ToAbsent::InsertSame)
+            }
+        }
+        (Present::Replace(assignments), Absent::InsertSame) => Way::Shape(shape(Rest::Resets, assignments)),
+    }
+}
+
+fn shape(rest: Rest, assignments: &Assignments) -> Shape {
+    let effect = |assign: &Assign| match assign {
+        Assign::Set(_) => Effect::Set,
+        Assign::Add(_) => Effect::Add,
+    };
+    Shape { rest, columns: assignments.iter().map(|(id, assign)| (*id, effect(assign))).collect() }
+}
+
+/// Cuts rows into the parts that one statement takes.
+pub(super) fn parts<'r, 'a>(rows: &'r [Row<'a>]) -> impl Iterator<Item = &'r [Row<'a>]> {
+    let mut rest = rows;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut bytes = 0;
+        let fitting = rest.iter().take(MOST_ROWS).take_while(|(key, _, change)| {
+            let before = bytes;
+            bytes += change.size() + key.iter().map(Datum::size).sum::<usize>();
+            before < MOST_BYTES
+        });
+        let (part, others) = rest.split_at(fitting.count().max(1));
+        rest = others;
+        Some(part)
+    })
+}
+
+/// The arrays of key and aggregate, which every statement begins with.
+pub(super) fn keyed(target: &Target<'_>, rows: &[Row<'_>]) -> Result<Parameters, Mismatch> {
+    let mut parameters = Parameters::new();
+    for (index, id) in target.table.primary_key.iter().enumerate() {
+        let column = target.column(*id).ok_or(Mismatch)?;
+        let mut array = ColumnArray::new(&column.kind, rows.len());
+        for (key, _, _) in rows {
+            array.push(key.get(index).ok_or(Mismatch)?)?;
+        }
+        parameters.push(array);
+    }
+    if target.table.stores_aggregate() {
+        let mut array = ColumnArray::new(&AGGREGATE_TYPE, rows.len());
+        for (_, aggregate, _) in rows {
+            array.push(aggregate.ok_or(Mismatch)?)?;
+        }
+        parameters.push(array);
+    }
+    Ok(parameters)
+}
+
+/// The arrays of a statement by shape.
+pub(super) fn by_shape(target: &Target<'_>, shape: &Shape, rows: &[Row<'_>]) -> Result<Parameters, Mismatch> {
+    let mut parameters = keyed(target, rows)?;
+    for (position, (id, effect)) in shape.columns.iter().enumerate() {
+        let column = target.column(*id).ok_or(Mismatch)?;
+        let mut array = ColumnArray::new(&column.kind, rows.len());
+        for (_, _, change) in rows {
+            let (Present::Merge(assignments) | Present::Replace(assignments)) = &change.present else {
+                return Err(Mismatch);
+            };
+            // Rows of one shape have the same columns in the same places; only a joined shape must search.
+            let assign = if *effect == Effect::AddIfAny {
+                find(assignments, *id)
+            } else {
+                assignments.get(position).filter(|(found, _)| found == id).map(|(_, assign)| assign)
+            };
+            match assign {
+                Some(Assign::Set(datum) | Assign::Add(datum)) => array.push(datum)?,
+                None if *effect == Effect::AddIfAny => array.push_null(),
+                None => return Err(Mismatch),
+            }
+        }
+        parameters.push(array);
+    }
+    Ok(parameters)
+}
+
+/// The arrays of a statement by mask, in the order of its text: see [`Target::writable`].
+pub(super) fn by_mask(
+    target: &Target<'_>,
+    (present, absent): (ToPresent, ToAbsent),
+    rows: &[Row<'_>],
+) -> Result<Parameters, Mismatch> {
+    let mut parameters = keyed(target, rows)?;
+    for (id, column) in target.writable() {
+        if present == ToPresent::Update || absent == ToAbsent::InsertSame {
+            masked(&mut parameters, &column.kind, rows, |change| to_present(change, id))?;
+        }
+        if absent == ToAbsent::Insert {
+            masked(&mut parameters, &column.kind, rows, |change| to_absent(change, id))?;
+        }
+    }
+    Ok(parameters)
+}
+
+fn masked<'a>(
+    parameters: &mut Parameters,
+    kind: &ColumnType,
+    rows: &[Row<'a>],
+    of: impl Fn(&'a Change) -> (Mode, Option<&'a Datum>),
+) -> Result<(), Mismatch> {
+    let mut modes: Vec<i16> = Vec::with_capacity(rows.len());
+    let mut values = ColumnArray::new(kind, rows.len());
+    for (_, _, change) in rows {
+        let (mode, value) = of(change);
+        modes.push(mode as i16);
+        match value {
+            Some(datum) => values.push(datum)?,
+            None => values.push_null(),
+        }
+    }
+    parameters.push(modes);
+    parameters.push(values);
+    Ok(())
+}
+
+fn to_present(change: &Change, id: ColumnId) -> (Mode, Option<&Datum>) {
+    match &change.present {
+        Present::Keep | Present::Delete => (Mode::Leave, None),
+        Present::Merge(assignments) => assigned(assignments, id, Mode::Leave),
+        Present::Replace(assignments) => match assigned(assignments, id, Mode::Reset) {
+            // The row is made again: adding counts from the default.
+            (Mode::Add, Some(delta)) => (Mode::AddToDefault, Some(delta)),
+            other => other,
+        },
+    }
+}
+
+fn to_absent(change: &Change, id: ColumnId) -> (Mode, Option<&Datum>) {
+    match &change.absent {
+        Absent::Insert(assignments) => assigned(assignments, id, Mode::Leave),
+        Absent::Nothing | Absent::InsertSame => (Mode::Leave, None),
+    }
+}
+
+fn assigned(assignments: &Assignments, id: ColumnId, otherwise: Mode) -> (Mode, Option<&Datum>) {
+    match find(assignments, id) {
+        Some(Assign::Set(datum)) => (Mode::Set, Some(datum)),
+        Some(Assign::Add(datum)) => (Mode::Add, Some(datum)),
+        None => (otherwise, None),
+    }
+}
+
+fn find(assignments: &Assignments, id: ColumnId) -> Option<&Assign> {
+    assignments.binary_search_by_key(&id, |(id, _)| *id).ok().map(|index| &assignments[index].1)
+}

@@ -1,0 +1,398 @@
+//! Layout, registration, promotion, status and retirement.
+
+use super::*;
+use crate::projection::ColumnId;
+use crate::store::{
+    InstanceReport, Observation, OperatorAction, Promotion, Quarantine, Registered, ResumeRequest, ResumeState, VersionState,
+};
+
+#[tokio::test]
+async fn laying_out_twice_changes_nothing_and_a_difference_is_named() {
+    let place = Place::new().await;
+    place.store.lay_out().await.unwrap();
+    let error = |result: Result<(), StoreError>| result.unwrap_err().to_string();
+    place.run("alter table {s}.projector_positions alter column topic_id type bytea using null").await;
+    let text = error(place.store.lay_out().await);
+    assert!(text.contains("projector_positions.topic_id is bytea; it should be text"), "{text}");
+    place.run("alter table {s}.projector_positions drop column topic_id").await;
+    let text = error(place.store.lay_out().await);
+    assert!(text.contains("projector_positions has no column topic_id"), "{text}");
+    place.run("update {s}.projector_layout set oldest_binary = 99").await;
+    let text = error(place.store.lay_out().await);
+    assert!(text.contains("newer program") && text.contains("99"), "{text}");
+    place.end().await;
+}
+
+#[tokio::test]
+async fn with_verify_nothing_is_made_and_the_error_has_the_sql() {
+    let place = Place::bare();
+    let verifying = place.with(|settings| settings.ddl = DdlMode::Verify);
+    let declaration = products();
+    // Whoever runs the SQL of each error gets there.
+    let mut statements = 0;
+    loop {
+        let result = match verifying.lay_out().await {
+            Ok(()) => verifying.register(&registration(&declaration, 1)).await.map(drop),
+            error => error,
+        };
+        let result = match result {
+            Ok(()) => verifying.promote_first(&declaration).await.map(drop),
+            error => error,
+        };
+        let Err(error) = result else { break };
+        let StoreError::Layout { fix, .. } = error else { panic!("{error:?}") };
+        let sql = fix.split_once(":\n").unwrap().1.to_owned();
+        let mut session = session().await;
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await.unwrap();
+        statements += 1;
+        assert!(statements < 30);
+    }
+    assert!(statements > 10, "{statements}");
+    let versions = verifying.versions().await.unwrap();
+    assert_eq!(versions[0].state, VersionState::Live);
+    assert_eq!(place.store.read_view("products", 1).await.unwrap().columns, ["id", "name", "price"]);
+    verifying.close().await;
+    place.end().await;
+}
+
+#[tokio::test]
+async fn the_printed_ddl_is_what_verification_wants() {
+    let place = Place::bare();
+    let declaration = products();
+    let mut session = session().await;
+    for sql in place.store.layout_ddl().into_iter().chain(place.store.ddl(&declaration)) {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut session).await.unwrap();
+    }
+    let verifying = place.with(|settings| settings.ddl = DdlMode::Verify);
+    verifying.lay_out().await.unwrap();
+    assert_eq!(verifying.register(&registration(&declaration, 1)).await, Ok(Registered::New));
+    assert_eq!(verifying.promote_first(&declaration).await, Ok(Promotion::Live));
+    verifying.close().await;
+    place.end().await;
+}
+
+#[tokio::test]
+async fn a_version_is_registered_once_and_another_one_is_refused() {
+    let place = Place::new().await;
+    let declaration = products();
+    assert_eq!(place.store.register(&registration(&declaration, 2)).await, Ok(Registered::New));
+    assert_eq!(place.store.register(&registration(&declaration, 2)).await, Ok(Registered::Known));
+    let refused = async |registration: Registration, words: &[&str]| {
+        let error = place.store.register(&registration).await.unwrap_err();
+        assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    };
+    let changed = Declaration { digest: "digest-2".into(), ..declaration.clone() };
+    refused(registration(&changed, 2), &["another mapping", "projector retire catalogue@1 --execute"]).await;
+    let second = Declaration { version: 2, ..declaration.clone() };
+    refused(registration(&second, 2), &["catalogue@2", "catalogue@1", "retire"]).await;
+    let mut elsewhere = registration(&declaration, 2);
+    elsewhere.log.cluster_id = "cluster-2".into();
+    refused(elsewhere, &["cluster-1", "cluster-2"]).await;
+    let mut elsewhere = registration(&declaration, 2);
+    elsewhere.log.consumer_group = "group-2".into();
+    refused(elsewhere, &["consumer group"]).await;
+    let namesake = Declaration { name: "other".into(), ..declaration.clone() };
+    refused(registration(&namesake, 2), &["products", "catalogue@1"]).await;
+    let rows = place.store.versions().await.unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].digest.as_str(), rows[0].state), ("digest-1", VersionState::Building));
+    place.end().await;
+}
+
+#[tokio::test]
+async fn what_the_database_cannot_make_is_refused_at_registration() {
+    let place = Place::new().await;
+    let mut declaration = products();
+    let sql = |sql: &str| View { name: "broken".into(), body: ViewBody::Sql(sql.into()) };
+    declaration.views.push(sql("select nothing from {products} p"));
+    let layout = async |declaration: &Declaration, words: &[&str]| {
+        let error = place.store.register(&registration(declaration, 1)).await.unwrap_err();
+        assert!(matches!(error, StoreError::Layout { .. } | StoreError::Refused { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    };
+    layout(&declaration, &["view broken", "42703"]).await;
+    declaration.views.pop();
+    declaration.tables[0].columns.push(column("odd", ColumnType::Catalogue("no_such_type".into())));
+    layout(&declaration, &["table products", "42704"]).await;
+    declaration.tables[0].columns.pop();
+    place.run("create view {s}.products as select 1 as one").await;
+    layout(&declaration, &["a view named products"]).await;
+    place.run("drop view {s}.products; create table {s}.products__v1 (id text primary key, name text, price int)").await;
+    layout(&declaration, &["products__v1.price is integer; it should be bigint"]).await;
+    place.run("alter table {s}.products__v1 alter column price type bigint, alter column price set default 3").await;
+    layout(&declaration, &["products__v1.price has the default", "3", "null"]).await;
+    place.run("alter table {s}.products__v1 alter column price drop default, add column more text").await;
+    layout(&declaration, &["column more"]).await;
+    place.run("alter table {s}.products__v1 drop column more, drop constraint products__v1_pkey, alter column id drop not null").await;
+    layout(&declaration, &["products__v1.id may be null"]).await;
+    place.run("alter table {s}.products__v1 alter column id set not null").await;
+    layout(&declaration, &["primary key of table products__v1 is (); it should be (id)"]).await;
+    place.run("alter table {s}.products__v1 add primary key (id); insert into {s}.products__v1 values ('p0')").await;
+    layout(&declaration, &["has rows"]).await;
+    place.run("truncate {s}.products__v1").await;
+    assert_eq!(place.store.register(&registration(&declaration, 1)).await, Ok(Registered::New));
+    place.run("drop table {s}.products__v1").await;
+    layout(&declaration, &["products__v1", "is gone"]).await;
+    place.end().await;
+}
+
+#[tokio::test]
+async fn an_index_that_is_new_in_the_declaration_is_added() {
+    let place = Place::new().await;
+    let mut declaration = products();
+    place.begin(&declaration).await;
+    declaration.tables[0].indexes.push(crate::projection::Index {
+        columns: Vec::new(),
+        expression: Some("lower(name)".into()),
+        unique: false,
+        method: None,
+        condition: Some("price > 0".into()),
+    });
+    declaration.views.push(View { name: "cheap".into(), body: ViewBody::Sql("select id from {products} p where price < 9".into()) });
+    assert_eq!(place.store.register(&registration(&declaration, 2)).await, Ok(Registered::Known));
+    assert_eq!(place.store.register(&registration(&declaration, 2)).await, Ok(Registered::Known));
+    let sql = format!("select count(*) from pg_indexes where schemaname = '{}' and indexdef like '%lower(name)%'", place.schema);
+    assert_eq!(place.count(&sql).await, 1);
+    assert_eq!(place.view("cheap").await, [""; 0]);
+    place.end().await;
+}
+
+#[tokio::test]
+async fn a_partition_without_a_row_gets_one_and_a_retired_version_is_gone() {
+    let place = Place::new().await;
+    let declaration = products();
+    place.register(&declaration).await;
+    let answer = place.store.claim(&claim(&declaration, 7)).await.unwrap();
+    let Claimed::Owned(row) = answer else { panic!("{answer:?}") };
+    assert_eq!((row.fence.position, row.fence.epoch.get(), row.fence.revision.get()), (NextOffset::ZERO, 1, 0));
+    assert_eq!((row.boundary, row.topic_id.as_deref()), (NextOffset::ZERO, Some("topic-id")));
+    let answer = place.store.claim(&claim(&declaration, 7)).await.unwrap();
+    let Claimed::Owned(row) = answer else { panic!("{answer:?}") };
+    assert_eq!(row.fence.epoch.get(), 2);
+    place.store.retire(&key(&declaration)).await.unwrap();
+    assert_eq!(place.store.claim(&claim(&declaration, 7)).await, Ok(Claimed::Gone));
+    assert_eq!(place.store.claim(&claim(&declaration, 0)).await, Ok(Claimed::Gone));
+    place.end().await;
+}
+
+#[tokio::test]
+async fn no_view_is_there_before_every_partition_has_reached_its_boundary() {
+    let place = Place::new().await;
+    let declaration = products();
+    let mut registration = registration(&declaration, 2);
+    registration.partitions[1].boundary = NextOffset::new(1);
+    place.store.register(&registration).await.unwrap();
+    let mut writer = Writer::claim(place.store.clone(), &declaration, 1).await;
+    assert_eq!(place.store.promote_first(&declaration).await, Ok(Promotion::NotYet));
+    assert!(place.store.read_view("products", 1).await.is_err());
+    writer.commit(vec![row(text("p1"), set(vec![]))]).await;
+    assert_eq!(place.store.promote_first(&declaration).await, Ok(Promotion::Live));
+    assert_eq!(place.store.promote_first(&declaration).await, Ok(Promotion::Live));
+    assert_eq!(place.view("products").await, ["p1|∅|∅"]);
+    place.end().await;
+}
+
+#[tokio::test]
+async fn readers_may_query_views_and_nothing_else() {
+    let place = Place::new().await;
+    let role = unique("reader");
+    let (missing, declaration) = (place.with(|settings| settings.readers = vec![role.clone()]), products());
+    let error = missing.lay_out().await.unwrap_err().to_string();
+    assert!(error.contains(&role), "{error}");
+    place.run(&format!("create role {role}")).await;
+    missing.lay_out().await.unwrap();
+    missing.register(&registration(&declaration, 1)).await.unwrap();
+    missing.promote_first(&declaration).await.unwrap();
+    let asked = |what: &str| format!("select has_table_privilege('{role}', '{}.{what}', 'select')::text", place.schema);
+    assert_eq!(place.texts(&asked("products")).await, ["true"]);
+    assert_eq!(place.texts(&asked("projector_view_status")).await, ["true"]);
+    assert_eq!(place.texts(&asked("products__v1")).await, ["false"]);
+    missing.close().await;
+    place.run(&format!("drop owned by {role}; drop role {role}")).await;
+    place.end().await;
+}
+
+#[tokio::test]
+async fn a_role_of_its_own_for_ddl_lets_the_other_one_write() {
+    let place = Place::bare();
+    let role = unique("writer");
+    place.run(&format!("create role {role} login password 'pw'")).await;
+    let plain = url().rsplit_once('@').map(|(_, host)| format!("postgres://{role}:pw@{host}")).unwrap();
+    let store = Arc::new(place.with(|settings| {
+        settings.admin_url = Some(settings.url.clone());
+        settings.url = SecretString::from(plain);
+    }));
+    let declaration = products();
+    store.lay_out().await.unwrap();
+    store.lay_out().await.unwrap();
+    store.register(&registration(&declaration, 1)).await.unwrap();
+    store.promote_first(&declaration).await.unwrap();
+    let mut writer = Writer::claim(store.clone(), &declaration, 0).await;
+    writer.commit(vec![row(text("p1"), set(vec![]))]).await;
+    assert_eq!(store.read_view("products__v1", 5).await.unwrap().rows.len(), 1);
+    store.retire(&key(&declaration)).await.unwrap();
+    store.close().await;
+    place.run(&format!("drop owned by {role}; drop role {role}")).await;
+    place.end().await;
+}
+
+#[tokio::test]
+async fn retiring_drops_everything_of_the_version_and_frees_its_number() {
+    let place = Place::new().await;
+    let declaration = products();
+    let mut writer = place.begin(&declaration).await;
+    writer.commit(vec![row(text("p1"), set(vec![])), row(text("p2"), set(vec![]))]).await;
+    let version = key(&declaration);
+    let plan = place.store.retire_plan(&version).await.unwrap();
+    assert_eq!((plan.views.as_slice(), plan.tables.as_slice()), (&["products".to_owned()][..], &[("products__v1".to_owned(), 2)][..]));
+    assert!(!plan.in_use);
+    place.run("create view {s}.on_top as select * from {s}.products").await;
+    let error = place.store.retire(&version).await.unwrap_err();
+    assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+    assert_eq!(place.view("products").await.len(), 2);
+    place.run("drop view {s}.on_top").await;
+    assert_eq!(place.store.retire(&version).await, Ok(plan));
+    let answer = writer.apply(vec![]).await;
+    assert_eq!(answer, Ok(Applied::Fenced(vec![0])));
+    assert!(matches!(place.store.retire_plan(&version).await, Err(StoreError::Refused { .. })));
+    assert!(place.store.versions().await.unwrap().is_empty());
+    let changed = Declaration { digest: "digest-2".into(), ..declaration };
+    assert_eq!(place.store.register(&registration(&changed, 1)).await, Ok(Registered::New));
+    place.end().await;
+}
+
+fn report(_declaration: &Declaration, observations: Vec<Observation>) -> InstanceReport {
+    InstanceReport {
+        instance: InstanceId("instance-1".into()),
+        host: "host".into(),
+        program_version: "0.1.0".into(),
+        broker_answered_at: Some(1_700_000_000_000_000),
+        observations,
+    }
+}
+
+fn observation(writer: &Writer) -> Observation {
+    Observation {
+        version: key(&writer.declaration),
+        partition: writer.partition.clone(),
+        epoch: writer.fence.epoch,
+        readable_end: Some(writer.fence.position),
+        oldest_pending_at: None,
+        blocked: None,
+    }
+}
+
+const STATUS: &str = "select view, state, coalesce(reason, '-'), coalesce(lag_records::text, '-'), coalesce(round(age_seconds)::text, '-'), \
+                      open_dead_letters::text from {s}.projector_view_status";
+
+#[tokio::test]
+async fn the_status_view_and_status_follow_the_observations() {
+    let place = Place::new().await;
+    let declaration = products();
+    let mut registration = registration(&declaration, 2);
+    registration.partitions[1].boundary = NextOffset::new(1);
+    place.store.register(&registration).await.unwrap();
+    assert_eq!(place.texts(STATUS).await, ["products|unavailable|nobody observes partition events:0 and 1 more|-|-|0"]);
+    let first = Writer::claim(place.store.clone(), &declaration, 0).await;
+    let mut second = Writer::claim(place.store.clone(), &declaration, 1).await;
+    let behind = Observation { readable_end: Some(NextOffset::new(3)), ..observation(&second) };
+    place.store.observe(&report(&declaration, vec![behind.clone(), observation(&first)])).await.unwrap();
+    assert_eq!(
+        place.texts(STATUS).await,
+        ["products|catching_up|being built: 1 of 2 partitions have not reached their boundary|3|-|0"]
+    );
+    second.commit(vec![]).await;
+    place.store.promote_first(&declaration).await.unwrap();
+    let long_ago = Observation { oldest_pending_at: Some(0), ..behind.clone() };
+    place.store.observe(&report(&declaration, vec![long_ago])).await.unwrap();
+    let rows = place.texts(STATUS).await;
+    assert!(rows[0].starts_with("products|catching_up|the oldest event that is not applied is "), "{rows:?}");
+    assert!(rows[0].contains("the limit is 120 s|2|"), "{rows:?}");
+    let blocked = Observation { oldest_pending_at: Some(i64::MAX), blocked: Some("SQLSTATE 53300".into()), ..behind };
+    place.store.observe(&report(&declaration, vec![blocked])).await.unwrap();
+    assert_eq!(place.texts(STATUS).await, ["products|ready|partition events:1 is blocked: SQLSTATE 53300|2|0|0"]);
+    let status = place.store.status(Some("catalogue")).await.unwrap();
+    assert_eq!(status.len(), 2);
+    assert!(status[1].owner_alive && status[1].observed_seconds_ago.unwrap() < 5.0);
+    assert_eq!((status[1].readable_end, status[1].blocked.as_deref()), (Some(NextOffset::new(3)), Some("SQLSTATE 53300")));
+    assert!(place.store.status(Some("other")).await.unwrap().is_empty());
+    // An older owner's word does not replace a newer one's.
+    let newer = Writer::claim(place.store.clone(), &declaration, 1).await;
+    place.store.observe(&report(&declaration, vec![observation(&newer)])).await.unwrap();
+    place.store.observe(&report(&declaration, vec![Observation { blocked: Some("old".into()), ..observation(&second) }])).await.unwrap();
+    assert_eq!(place.store.status(None).await.unwrap()[1].blocked, None);
+    assert_eq!(place.texts(STATUS).await, ["products|ready|-|0|0|0"]);
+    place.run("update {s}.projector_observations set observed_at = now() - interval '11 s' where partition = 0").await;
+    assert_eq!(place.texts(STATUS).await, ["products|unavailable|nobody observes partition events:0|0|-|0"]);
+    place.store.sign_off(&InstanceId("instance-1".into())).await.unwrap();
+    assert!(!place.store.status(None).await.unwrap()[1].owner_alive);
+    place.end().await;
+}
+
+#[tokio::test]
+async fn a_request_to_resume_reaches_the_owner_and_only_it() {
+    let place = Place::new().await;
+    let declaration = products();
+    let mut writer = place.begin(&declaration).await;
+    let request = |partition| ResumeRequest {
+        projection: "catalogue".into(),
+        partition,
+        action: OperatorAction::ResumeWithDeadLetter,
+    };
+    assert_eq!(place.store.request_resume(&request(None)).await, Ok(vec![]));
+    let quarantined = async |writer: &mut Writer, reason: &str| {
+        let quarantine = Quarantine { reason: reason.into(), detail: "numbers".into() };
+        let advance = Advance { quarantine: QuarantineChange::Enter(quarantine), ..writer.advance(0) };
+        let version = key(&declaration);
+        let transaction = Transaction {
+            version: &version,
+            tables: &declaration.tables,
+            rounds: Vec::new(),
+            dead_letters: Vec::new(),
+            published: Vec::new(),
+            advances: std::slice::from_ref(&advance),
+        };
+        assert_eq!(place.store.apply(&transaction).await, Ok(Applied::Committed));
+        writer.fence = writer.fence.advanced_to(advance.to);
+    };
+    quarantined(&mut writer, "value_too_long").await;
+    assert_eq!(place.texts(STATUS).await, ["products|quarantined|partition events:0 is quarantined: value_too_long|-|-|0"]);
+    let outcomes = place.store.request_resume(&request(None)).await.unwrap();
+    assert_eq!(outcomes[0].state, ResumeState::LeftForNextOwner);
+    let requests = place.store.observe(&report(&declaration, vec![observation(&writer)])).await.unwrap();
+    assert_eq!(requests[0].action, OperatorAction::ResumeWithDeadLetter);
+    assert_eq!((&requests[0].partition, requests[0].revision), (&writer.partition, writer.fence.revision));
+    let outcomes = place.store.request_resume(&request(Some(writer.partition.clone()))).await.unwrap();
+    assert_eq!(outcomes[0].state, ResumeState::LeftForOwner);
+    assert_eq!(place.store.request_resume(&request(Some(TopicPartition::new("events", 1)))).await, Ok(vec![]));
+    // Entering another quarantine ends the request.
+    quarantined(&mut writer, "log_expired").await;
+    assert!(place.store.observe(&report(&declaration, vec![observation(&writer)])).await.unwrap().is_empty());
+    let error = place.store.request_resume(&request(None)).await.unwrap_err();
+    assert!(error.to_string().contains("log_expired"), "{error}");
+    place.end().await;
+}
+
+#[tokio::test]
+async fn several_tables_are_written_in_order_and_deleted_in_reverse() {
+    let place = Place::new().await;
+    let orders = table("orders", Ownership::OwnedByKey, vec![not_null(column("id", ColumnType::BigInt))]);
+    let mut lines = table(
+        "lines",
+        Ownership::OwnedByKey,
+        vec![not_null(column("order_id", ColumnType::BigInt)), not_null(column("line", ColumnType::BigInt))],
+    );
+    lines.primary_key.push(ColumnId(1));
+    let declaration = declaration(vec![orders, lines]);
+    let mut writer = place.begin(&declaration).await;
+    place.run("alter table {s}.lines__v1 add foreign key (order_id) references {s}.orders__v1").await;
+    let line = |change| RowChange { table: TableId(1), key: Box::new([Datum::Int(1), Datum::Int(2)]), aggregate: None, change };
+    writer.commit(vec![line(set(vec![])), row(Datum::Int(1), set(vec![]))]).await;
+    assert_eq!(place.view("lines").await, ["1|2"]);
+    writer.commit(vec![row(Datum::Int(1), Change::delete()), line(Change::delete())]).await;
+    assert_eq!(place.view("lines").await, [""; 0]);
+    place.end().await;
+}
