@@ -109,6 +109,9 @@ pub trait ReadStore: Send + Sync + 'static {
     /// position rows; keeps a `projector_versions` row in no state at all, so that the number is free again.
     async fn retire(&self, version: &VersionKey) -> Result<RetirePlan, StoreError>;
 
+    /// The first `limit` rows of a view, every value as the store's own text, ordered by the first columns.
+    async fn read_view(&self, view: &str, limit: u32) -> Result<Rows, StoreError>;
+
     /// Ends all connections.
     async fn close(&self);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::dead_letter::DeadLetter;
 use crate::fold::FoldedTable;
-use crate::position::{Epoch, Fence, NextOffset};
+use crate::position::{Epoch, Fence, NextOffset, Revision};
 use crate::projection::{Declaration, Table};
 use crate::record::TopicPartition;
 
@@ -159,6 +159,24 @@ pub struct Quarantine {
     pub detail: String,
 }
 
+impl Quarantine {
+    /// The log no longer reaches back to the position.
+    pub const LOG_EXPIRED: &'static str = "log_expired";
+    /// The position lies beyond the end of the log.
+    pub const LOG_TRUNCATED: &'static str = "log_truncated";
+    /// The topic has another id than the position belongs to.
+    pub const TOPIC_RECREATED: &'static str = "topic_recreated";
+    /// Something happened that must not.
+    pub const BUG: &'static str = "bug";
+
+    /// Whether `resume` may end it. A fault of the log is decided otherwise: going on at the same position would skip or
+    /// mix records of two logs without a word (promise P6).
+    #[must_use]
+    pub fn ends_by_resume(&self) -> bool {
+        ![Self::LOG_EXPIRED, Self::LOG_TRUNCATED, Self::TOPIC_RECREATED].contains(&self.reason.as_str())
+    }
+}
+
 /// What the next transaction does to one partition's position row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advance {
@@ -181,7 +199,7 @@ pub struct Advance {
 pub enum QuarantineChange {
     /// Nothing.
     Keep,
-    /// The partition enters quarantine at its new position.
+    /// The partition enters quarantine at its new position; an operator's request ends with it.
     Enter(Quarantine),
     /// The quarantine ends, and the operator's request with it.
     End,
@@ -308,6 +326,8 @@ pub struct OperatorRequest {
     pub version: VersionKey,
     /// The partition.
     pub partition: TopicPartition,
+    /// The row's revision when the request was read: a request that is older than the quarantine is not for it.
+    pub revision: Revision,
     /// What is asked.
     pub action: OperatorAction,
 }
@@ -348,6 +368,15 @@ pub enum ResumeState {
     LeftForOwner,
     /// Nobody owns the partition: the request waits in the store for the next owner.
     LeftForNextOwner,
+}
+
+/// Rows of a view as text, for people and for comparisons.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rows {
+    /// The names of the columns.
+    pub columns: Vec<String>,
+    /// The rows; `None` is NULL.
+    pub rows: Vec<Vec<Option<String>>>,
 }
 
 /// One partition of one version, as status shows it.
