@@ -9,6 +9,7 @@ pub(crate) mod contract;
 pub mod error;
 pub mod model;
 pub mod postgres;
+mod sql;
 pub mod sqlite;
 
 use std::sync::Arc;
