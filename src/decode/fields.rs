@@ -17,15 +17,14 @@ pub(super) struct Fields {
 
 impl Fields {
     pub(super) fn set(&mut self, name: ByteString, value: Value) {
-        match self.place(&name) {
-            Some(place) => self.fields[place].1 = value,
-            None => {
-                if let Some(index) = &mut self.index {
-                    index.insert(name.clone(), self.fields.len());
-                }
-                self.fields.push((name, value));
-            }
+        if let Some(place) = self.place(&name) {
+            self.fields[place].1 = value;
+            return;
         }
+        if let Some(index) = &mut self.index {
+            index.insert(name.clone(), self.fields.len());
+        }
+        self.fields.push((name, value));
     }
 
     fn place(&mut self, name: &ByteString) -> Option<usize> {

@@ -43,7 +43,7 @@ impl Flaw {
             let _ = write!(text, ".{name}");
         }
         if path.len() > SHOWN {
-            text.push_str("…");
+            text.push('…');
         }
         let _ = write!(text, ": {detail}");
         RecordFault::new(Stage::Decode, reason, text)

@@ -192,7 +192,9 @@ fn flaw(error: &JiterError) -> Flaw {
         JiterErrorType::JsonError(JsonErrorType::TrailingCharacters) => {
             Flaw::new(Reason::TrailingBytes, format!("something follows the JSON value from byte {at} on"))
         }
-        JiterErrorType::JsonError(JsonErrorType::LoneLeadingSurrogateInHexEscape) => Flaw::new(
+        JiterErrorType::JsonError(
+            JsonErrorType::LoneLeadingSurrogateInHexEscape | JsonErrorType::UnexpectedEndOfHexEscape,
+        ) => Flaw::new(
             Reason::InvalidUtf8,
             format!("a text has half of a surrogate pair as \\u escape at byte {at}, which is no character"),
         ),

@@ -19,6 +19,8 @@ mod logical;
 mod plan;
 pub mod registry;
 mod schema;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

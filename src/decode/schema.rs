@@ -206,7 +206,7 @@ impl Builder {
                 Type::List(inner) | Type::Map(inner) => *inner = targets[inner.0],
                 Type::Union(branches) => branches.iter_mut().for_each(|branch| *branch = targets[branch.0]),
                 Type::Record(record) => {
-                    record.fields.iter_mut().for_each(|field| field.of = targets[field.of.0])
+                    record.fields.iter_mut().for_each(|field| field.of = targets[field.of.0]);
                 }
                 _ => {}
             }
@@ -472,7 +472,7 @@ mod tests {
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
-        let deep = format!("{}"int"{}", r#"{"type":"array","items":"#.repeat(5000), "}".repeat(5000));
+        let deep = format!("{}\"int\"{}", r#"{"type":"array","items":"#.repeat(5000), "}".repeat(5000));
         assert!(parse(&deep).is_err());
     }
 
