@@ -89,14 +89,12 @@ pub fn load_settings(path: Option<&Path>) -> Result<Settings, Vec<Mistake>> {
 }
 
 /// A projection file that has been read.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct CheckedProjection {
     /// Its declaration.
     pub declaration: Arc<Declaration>,
     /// What is allowed and likely not meant.
     pub warnings: Vec<Mistake>,
-    /// The projection itself.
-    pub projection: Arc<dyn Projection>,
 }
 
 /// Reads a projection file.
@@ -107,17 +105,16 @@ pub fn load_projection(path: &Path) -> Result<CheckedProjection, Vec<Mistake>> {
     let projection = spec::load(path)?;
     let warnings =
         projection.warnings().iter().map(|warning| Mistake::new(&warning.place, &*warning.message)).collect();
-    let declaration = Arc::new(projection.declaration().clone());
-    Ok(CheckedProjection { declaration, warnings, projection: Arc::new(projection) })
+    Ok(CheckedProjection { declaration: Arc::new(projection.declaration().clone()), warnings })
 }
 
 /// The projections of the settings, or those of them that are named.
-fn chosen_projections(settings: &Settings, names: &[String]) -> Result<Vec<CheckedProjection>, AppError> {
-    let mut loaded = Vec::new();
+fn chosen_projections(settings: &Settings, names: &[String]) -> Result<Vec<Arc<dyn Projection>>, AppError> {
+    let mut loaded: Vec<Arc<dyn Projection>> = Vec::new();
     let mut mistakes = Vec::new();
     for file in &settings.projections {
-        match load_projection(file) {
-            Ok(projection) => loaded.push(projection),
+        match spec::load(file) {
+            Ok(projection) => loaded.push(Arc::new(projection)),
             Err(found) => mistakes.extend(found),
         }
     }
@@ -125,7 +122,7 @@ fn chosen_projections(settings: &Settings, names: &[String]) -> Result<Vec<Check
         return Err(AppError::Mistakes(mistakes));
     }
     let known: BTreeSet<&str> =
-        loaded.iter().map(|projection| projection.declaration.name.as_str()).collect();
+        loaded.iter().map(|projection| projection.declaration().name.as_str()).collect();
     let all = known.iter().copied().collect::<Vec<_>>().join(", ");
     let refusal = |problem: String, fix: &str| Err(AppError::Configuration { problem, fix: fix.to_owned() });
     if loaded.is_empty() {
@@ -146,7 +143,7 @@ fn chosen_projections(settings: &Settings, names: &[String]) -> Result<Vec<Check
             &format!("the configuration has {all}"),
         );
     }
-    loaded.retain(|projection| names.is_empty() || names.contains(&projection.declaration.name));
+    loaded.retain(|projection| names.is_empty() || names.contains(&projection.declaration().name));
     Ok(loaded)
 }
 
@@ -173,7 +170,7 @@ pub async fn open_store(settings: &Settings, purpose: Purpose) -> Result<SharedS
         let path = path.strip_prefix("//").unwrap_or(path);
         return Ok(Arc::new(SqliteStore::open(Path::new(path), mode).await.map_err(failed)?));
     }
-    Ok(Arc::new(PostgresStore::connect(&settings.store).await.map_err(failed)?))
+    Ok(Arc::new(PostgresStore::connect(&settings.store).map_err(failed)?))
 }
 
 fn open_cluster(settings: &Settings) -> Result<Arc<dyn Cluster>, AppError> {
@@ -347,8 +344,7 @@ pub async fn run(
     watcher: Arc<dyn RunWatcher>,
     stop: CancellationToken,
 ) -> Result<RunOutcome, AppError> {
-    let chosen = chosen_projections(&settings, &options.names)?;
-    let projections = chosen.into_iter().map(|checked| checked.projection).collect();
+    let projections = chosen_projections(&settings, &options.names)?;
     run_projections(&settings, projections, options.until, watcher, stop).await
 }
 

@@ -78,6 +78,8 @@ struct Shop {
     random: u64,
     samples: Vec<Sample>,
     expected: Expected,
+    /// Faulty records so far.
+    faults: usize,
 }
 
 impl Shop {
@@ -89,6 +91,7 @@ impl Shop {
             random: 0x5eed,
             samples: Vec::new(),
             expected: Expected::default(),
+            faults: 0,
         }
     }
 
@@ -104,12 +107,11 @@ impl Shop {
     fn step(&mut self, count: usize) {
         // The faulty records come at fixed places, so that there is one of each kind at any size.
         let at = self.samples.len();
-        if at == count / 5 {
-            self.undecodable();
-        } else if at == count * 2 / 5 {
-            self.unknown_schema();
-        } else if at == count * 3 / 5 {
-            self.price_that_does_not_fit();
+        match self.faults {
+            0 if at >= count / 5 => self.undecodable(),
+            1 if at >= count * 2 / 5 => self.unknown_schema(),
+            2 if at >= count * 3 / 5 => self.price_that_does_not_fit(),
+            _ => {}
         }
         match self.below(10) {
             0..=2 => self.list(),
@@ -225,11 +227,13 @@ impl Shop {
     }
 
     fn undecodable(&mut self) {
+        self.faults += 1;
         self.send(TOPICS[0], "p0001", Some(b"{\"this\": \"is not Avro\"}".to_vec()));
         *self.expected.dead_letters.entry("bad_framing").or_default() += 1;
     }
 
     fn unknown_schema(&mut self) {
+        self.faults += 1;
         self.send(TOPICS[1], "w1", Some(frame(UNKNOWN_SCHEMA, &[2, 4, 6])));
         *self.expected.dead_letters.entry("schema_not_found").or_default() += 1;
     }
@@ -242,6 +246,7 @@ impl Shop {
             listed_at: 1_700_000_000_000_000,
             price_changes: 0,
         };
+        self.faults += 1;
         let value = self.listing(&product);
         self.send(TOPICS[0], "p9999", Some(value));
         *self.expected.dead_letters.entry("value_out_of_range").or_default() += 1;

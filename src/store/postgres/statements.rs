@@ -101,7 +101,8 @@ impl Statements {
             return Some(text.clone());
         }
         let is_shape = |statement: &Statement| matches!(statement, Statement::ByShape(_));
-        if is_shape(&statement) && known.keys().filter(|statement| is_shape(statement)).count() >= MOST_SHAPES {
+        if is_shape(&statement) && known.keys().filter(|statement| is_shape(statement)).count() >= MOST_SHAPES
+        {
             return None;
         }
         let text: Arc<str> = target.text(&statement).into();
@@ -192,7 +193,10 @@ impl<'a> Target<'a> {
         let (where_own, touch) = if self.table.stores_aggregate() {
             let aggregate = quote(AGGREGATE);
             // Without anything to set, the row is touched all the same: to see whose it is.
-            (format!(" where t.{aggregate} = excluded.{aggregate}"), Some(format!("{aggregate} = excluded.{aggregate}")))
+            (
+                format!(" where t.{aggregate} = excluded.{aggregate}"),
+                Some(format!("{aggregate} = excluded.{aggregate}")),
+            )
         } else {
             (String::new(), None)
         };
