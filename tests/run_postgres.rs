@@ -1,6 +1,6 @@
 //! `projector run` on a real Kafka and PostgreSQL: records in; rows, dead letters and offsets out.
 
-use crate::shop::Shop;
+use crate::shop::{QUICK_SESSIONS, Shop};
 use crate::support::eventually;
 use crate::support::kafka::{Out, header};
 
@@ -130,7 +130,7 @@ async fn the_new_group_protocol_works() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quarantined_partition_waits_for_resume_while_the_others_go_on() {
-    let shop = Shop::open_with(2, "", "on_error: quarantine").await;
+    let shop = Shop::open_with(2, QUICK_SESSIONS, "on_error: quarantine").await;
     let (bad_partition, bad_offset) = shop.send("c00001", r#"{"kind":"LimitSet","limit":3000000000}"#).await;
     let expected = shop.pay(400, 40).await;
     shop.place.run(&["run", "--until-caught-up"]).expect_code(1);

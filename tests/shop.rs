@@ -7,23 +7,27 @@ use crate::support::postgres::Database;
 use crate::support::process::Workplace;
 use crate::support::unique;
 
+/// A killed member is missed soon.
+pub(crate) const QUICK_SESSIONS: &str =
+    "  consumer_properties: { session.timeout.ms: 6000, heartbeat.interval.ms: 500 }\n";
+
 /// A topic, a database schema and a folder with `projector.yaml` and `orders.v1.yaml`.
-pub struct Shop {
-    pub kafka: Kafka,
-    pub database: Database,
-    pub place: Workplace,
-    pub topic: String,
-    pub prefix: String,
-    pub partitions: i32,
+pub(crate) struct Shop {
+    pub(crate) kafka: Kafka,
+    pub(crate) database: Database,
+    pub(crate) place: Workplace,
+    pub(crate) topic: String,
+    pub(crate) prefix: String,
+    pub(crate) partitions: i32,
 }
 
 impl Shop {
-    pub async fn open(partitions: i32) -> Self {
-        Self::open_with(partitions, "", "on_error: dead_letter").await
+    pub(crate) async fn open(partitions: i32) -> Self {
+        Self::open_with(partitions, QUICK_SESSIONS, "on_error: dead_letter").await
     }
 
     /// `kafka` is added to the kafka section, `tail` to the end of the projection.
-    pub async fn open_with(partitions: i32, kafka_section: &str, tail: &str) -> Self {
+    pub(crate) async fn open_with(partitions: i32, kafka_section: &str, tail: &str) -> Self {
         let kafka = Kafka::connect();
         let database = Database::create().await;
         let topic = unique("orders").replace('_', ".");
@@ -35,7 +39,7 @@ impl Shop {
         write!(
             config,
             "kafka:\n  bootstrap_servers: {}\n  group_prefix: {prefix}\n{kafka_section}\
-             store:\n  url: {}\n  schema: {}\n\
+             store:\n  url: {}\n  schema: {}\n  statement_timeout: 3s\n\
              projections: [orders.v1.yaml]\n\
              http: {{ listen: none }}\n",
             kafka.bootstrap, database.url, database.schema
@@ -46,16 +50,16 @@ impl Shop {
         Self { kafka, database, place, topic, prefix, partitions }
     }
 
-    pub fn group(&self) -> String {
+    pub(crate) fn group(&self) -> String {
         format!("{}.orders.v1", self.prefix)
     }
 
-    pub fn dead_letter_topic(&self) -> String {
+    pub(crate) fn dead_letter_topic(&self) -> String {
         format!("{}.orders.dlq", self.prefix)
     }
 
     /// Produces one event.
-    pub async fn send(&self, key: &str, value: &str) -> (i32, i64) {
+    pub(crate) async fn send(&self, key: &str, value: &str) -> (i32, i64) {
         self.kafka
             .send(Out {
                 topic: &self.topic,
@@ -67,7 +71,7 @@ impl Shop {
     }
 
     /// Produces `count` payments of 1 to 7 cents over `customers` customers; returns what each has paid, and how often.
-    pub async fn pay(
+    pub(crate) async fn pay(
         &self,
         count: usize,
         customers: usize,
@@ -86,7 +90,7 @@ impl Shop {
     }
 
     /// What each customer has paid, and how often, by the view.
-    pub async fn customers(&self) -> std::collections::BTreeMap<String, (i64, i64)> {
+    pub(crate) async fn customers(&self) -> std::collections::BTreeMap<String, (i64, i64)> {
         let rows =
             self.database.rows("select customer, cents::text, payments::text from {s}.customers").await;
         rows.into_iter()
@@ -97,7 +101,7 @@ impl Shop {
     }
 
     /// The sum of all positions; 0 before the version is registered.
-    pub async fn progress(&self) -> i64 {
+    pub(crate) async fn progress(&self) -> i64 {
         let sql = "select coalesce(sum(position), 0)::text from {s}.projector_positions";
         match self.database.try_rows(sql).await {
             Ok(rows) => rows[0][0].parse().expect("a number"),

@@ -16,14 +16,14 @@ use super::service;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A client of the real broker.
-pub struct Kafka {
-    pub bootstrap: String,
+pub(crate) struct Kafka {
+    pub(crate) bootstrap: String,
     admin: AdminClient<DefaultClientContext>,
     producer: FutureProducer,
 }
 
 impl Kafka {
-    pub fn connect() -> Self {
+    pub(crate) fn connect() -> Self {
         let bootstrap = service("PROJECTOR_TEST_KAFKA");
         let config = Self::config(&bootstrap);
         let admin = config.create().expect("an admin client");
@@ -38,7 +38,7 @@ impl Kafka {
     }
 
     /// Makes a topic and waits until it can be used.
-    pub async fn create_topic(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) {
+    pub(crate) async fn create_topic(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) {
         let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
         for (key, value) in settings {
             topic = topic.set(key, value);
@@ -55,12 +55,12 @@ impl Kafka {
         .await;
     }
 
-    pub async fn delete_topic(&self, name: &str) {
+    pub(crate) async fn delete_topic(&self, name: &str) {
         let gone = self.admin.delete_topics(&[name], &AdminOptions::new()).await.expect("the broker answers");
         assert!(gone.iter().all(Result::is_ok), "topic {name}: {gone:?}");
     }
 
-    pub async fn grow_topic(&self, name: &str, partitions: usize) {
+    pub(crate) async fn grow_topic(&self, name: &str, partitions: usize) {
         let grown = NewPartitions::new(name, partitions);
         let made =
             self.admin.create_partitions([&grown], &AdminOptions::new()).await.expect("the broker answers");
@@ -68,7 +68,7 @@ impl Kafka {
     }
 
     /// Produces one record and returns its partition and offset.
-    pub async fn send(&self, record: Out<'_>) -> (i32, i64) {
+    pub(crate) async fn send(&self, record: Out<'_>) -> (i32, i64) {
         let mut headers = OwnedHeaders::new();
         for (key, value) in record.headers {
             headers = headers.insert(rdkafka::message::Header { key, value: *value });
@@ -89,7 +89,7 @@ impl Kafka {
     }
 
     /// Produces many records, in order for each key, without waiting for each.
-    pub async fn send_all(&self, topic: &str, records: impl IntoIterator<Item = (String, String)>) {
+    pub(crate) async fn send_all(&self, topic: &str, records: impl IntoIterator<Item = (String, String)>) {
         let mut waiting = Vec::new();
         for (key, value) in records {
             let producer = self.producer.clone();
@@ -114,7 +114,7 @@ impl Kafka {
     }
 
     /// What `group` has committed for the partitions of `topic`.
-    pub fn committed(&self, group: &str, topic: &str, partitions: i32) -> BTreeMap<i32, i64> {
+    pub(crate) fn committed(&self, group: &str, topic: &str, partitions: i32) -> BTreeMap<i32, i64> {
         let consumer: BaseConsumer =
             Self::config(&self.bootstrap).set("group.id", group).create().expect("a consumer");
         let mut list = TopicPartitionList::new();
@@ -133,7 +133,7 @@ impl Kafka {
     }
 
     /// Everything that stands in a topic now.
-    pub fn read_all(&self, topic: &str) -> Vec<OwnedMessage> {
+    pub(crate) fn read_all(&self, topic: &str) -> Vec<OwnedMessage> {
         let consumer: BaseConsumer = Self::config(&self.bootstrap)
             .set("group.id", super::unique("reader"))
             .set("enable.auto.commit", "false")
@@ -159,16 +159,16 @@ impl Kafka {
 
 /// A record to produce.
 #[derive(Default, Clone, Copy)]
-pub struct Out<'a> {
-    pub topic: &'a str,
-    pub partition: Option<i32>,
-    pub key: Option<&'a [u8]>,
-    pub value: Option<&'a [u8]>,
-    pub headers: &'a [(&'a str, Option<&'a [u8]>)],
+pub(crate) struct Out<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) partition: Option<i32>,
+    pub(crate) key: Option<&'a [u8]>,
+    pub(crate) value: Option<&'a [u8]>,
+    pub(crate) headers: &'a [(&'a str, Option<&'a [u8]>)],
 }
 
 /// The text of a header of a message.
-pub fn header(message: &OwnedMessage, name: &str) -> Option<String> {
+pub(crate) fn header(message: &OwnedMessage, name: &str) -> Option<String> {
     let headers = message.headers()?;
     headers
         .iter()

@@ -1,28 +1,28 @@
 //! What tests need of real services: a broker, a database, a registry, and the program as a process.
 
-pub mod kafka;
-pub mod postgres;
-pub mod process;
-pub mod registry;
+pub(crate) mod kafka;
+pub(crate) mod postgres;
+pub(crate) mod process;
+pub(crate) mod registry;
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test says that it did not happen.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The address of a service, from the environment.
 ///
 /// # Panics
 /// The variable is not set: a missing service is a failure, never a skip.
-pub fn service(variable: &str) -> String {
+pub(crate) fn service(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
         panic!("{variable} is not set; `tests/run` starts the services and sets it, or `. target/services/env` after `tests/services/up`")
     })
 }
 
 /// A name that no other test uses.
-pub fn unique(prefix: &str) -> String {
+pub(crate) fn unique(prefix: &str) -> String {
     format!("{prefix}_{}", &uuid::Uuid::new_v4().simple().to_string()[..12])
 }
 
@@ -30,7 +30,7 @@ pub fn unique(prefix: &str) -> String {
 ///
 /// # Panics
 /// It gave nothing within [`PATIENCE`].
-pub async fn eventually<T, F, Fut>(what: &str, mut look: F) -> T
+pub(crate) async fn eventually<T, F, Fut>(what: &str, mut look: F) -> T
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Option<T>>,

@@ -6,14 +6,14 @@ use sqlx::{AssertSqlSafe, Row};
 use super::{service, unique};
 
 /// A schema of a test's own; dropped at the end where the test passes.
-pub struct Database {
-    pub url: String,
-    pub schema: String,
-    pub pool: PgPool,
+pub(crate) struct Database {
+    pub(crate) url: String,
+    pub(crate) schema: String,
+    pub(crate) pool: PgPool,
 }
 
 impl Database {
-    pub async fn create() -> Self {
+    pub(crate) async fn create() -> Self {
         let url = service("PROJECTOR_TEST_POSTGRES");
         let pool = PgPoolOptions::new().max_connections(4).connect(&url).await.expect("the database answers");
         let schema = unique("t");
@@ -22,16 +22,16 @@ impl Database {
         database
     }
 
-    pub async fn run(&self, sql: &str) {
+    pub(crate) async fn run(&self, sql: &str) {
         sqlx::query(AssertSqlSafe(sql.to_owned())).execute(&self.pool).await.expect("valid SQL");
     }
 
     /// Rows of a query whose columns are all text; NULL is `∅`. `{s}` stands for the schema.
-    pub async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
+    pub(crate) async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
         self.try_rows(sql).await.expect("valid SQL")
     }
 
-    pub async fn try_rows(&self, sql: &str) -> Result<Vec<Vec<String>>, sqlx::Error> {
+    pub(crate) async fn try_rows(&self, sql: &str) -> Result<Vec<Vec<String>>, sqlx::Error> {
         let sql = sql.replace("{s}", &self.schema);
         let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.pool).await?;
         Ok(rows
@@ -45,14 +45,14 @@ impl Database {
     }
 
     /// The only value of a query, as text.
-    pub async fn one(&self, sql: &str) -> String {
+    pub(crate) async fn one(&self, sql: &str) -> String {
         let rows = self.rows(sql).await;
         assert_eq!(rows.len(), 1, "one row of {sql}");
         rows[0][0].clone()
     }
 
     /// Drops the schema.
-    pub async fn drop(self) {
+    pub(crate) async fn drop(self) {
         self.run(&format!("drop schema {} cascade", self.schema)).await;
         self.pool.close().await;
     }

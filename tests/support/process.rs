@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 use super::PATIENCE;
 
 /// A folder with a configuration, and the program run in it.
-pub struct Workplace {
+pub(crate) struct Workplace {
     folder: tempfile::TempDir,
 }
 
 impl Workplace {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder") }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path().join(name);
         fs::write(&path, text).expect("written");
         path
@@ -34,13 +34,13 @@ impl Workplace {
     }
 
     /// Runs the program to its end.
-    pub fn run(&self, arguments: &[&str]) -> Finished {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Finished {
         let output = self.command(arguments).output().expect("the program starts");
         Finished::from(&output)
     }
 
     /// Starts the program; its log goes to `name.log` in the folder.
-    pub fn start(&self, name: &str, arguments: &[&str]) -> Running {
+    pub(crate) fn start(&self, name: &str, arguments: &[&str]) -> Running {
         let log = self.path().join(format!("{name}.log"));
         let file = fs::File::create(&log).expect("a log file");
         let child = self
@@ -55,10 +55,10 @@ impl Workplace {
 
 /// What a finished run printed.
 #[derive(Debug)]
-pub struct Finished {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl From<&Output> for Finished {
@@ -74,37 +74,37 @@ impl From<&Output> for Finished {
 impl Finished {
     /// Fails the test where the exit code is another one.
     #[track_caller]
-    pub fn expect_code(self, code: i32) -> Self {
+    pub(crate) fn expect_code(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self
     }
 }
 
 /// A running process; killed when dropped.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     log: PathBuf,
 }
 
 impl Running {
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill runs");
         assert!(sent.success(), "kill -{name} {pid}");
     }
 
     /// SIGKILL, and waits until the process is gone.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("gone");
     }
 
     /// Waits for the process to end by itself.
-    pub async fn ended(&mut self) -> ExitStatus {
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
         self.ended_within(PATIENCE).await
     }
 
-    pub async fn ended_within(&mut self, patience: Duration) -> ExitStatus {
+    pub(crate) async fn ended_within(&mut self, patience: Duration) -> ExitStatus {
         let begun = Instant::now();
         let mut pause = tokio::time::interval(Duration::from_millis(20));
         loop {
@@ -116,11 +116,11 @@ impl Running {
         }
     }
 
-    pub fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a status").is_none()
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
@@ -129,6 +129,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         if self.is_running() {
             self.kill();
+        }
+        if std::thread::panicking() {
+            eprintln!("---- {}\n{}", self.log.display(), self.log());
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::service;
 
 /// Registers a schema under a subject and returns its id.
-pub async fn register(subject: &str, schema: &str) -> u32 {
+pub(crate) async fn register(subject: &str, schema: &str) -> u32 {
     let url = format!("{}/subjects/{subject}/versions", service("PROJECTOR_TEST_REGISTRY"));
     let body = serde_json::json!({ "schema": schema });
     let answer = reqwest::Client::new().post(url).json(&body).send().await.expect("the registry answers");
@@ -13,6 +13,6 @@ pub async fn register(subject: &str, schema: &str) -> u32 {
 }
 
 /// The Confluent frame around a datum.
-pub fn framed(id: u32, datum: &[u8]) -> Vec<u8> {
+pub(crate) fn framed(id: u32, datum: &[u8]) -> Vec<u8> {
     [&[0], &id.to_be_bytes()[..], datum].concat()
 }
