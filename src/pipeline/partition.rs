@@ -51,6 +51,8 @@ pub struct Flow {
     pub boundary: NextOffset,
     /// The stream of records that is current; records of others are dropped.
     pub stream: StreamId,
+    /// The offset behind the last record that was taken from this stream, or where it began.
+    pub taken: NextOffset,
     /// The batch that grows.
     pub open: Batch,
     /// Whether a transaction is in flight.
@@ -116,6 +118,7 @@ impl Flow {
             fence: row.fence,
             boundary: row.boundary,
             stream,
+            taken: open.end(),
             open,
             in_flight: false,
             in_flight_since: None,
@@ -159,6 +162,22 @@ impl Flow {
     /// Whether what is held waits for something outside.
     pub const fn is_waiting(&self) -> bool {
         self.waiting.is_some() || self.retry.is_some()
+    }
+
+    /// Goes on with another stream of the same log.
+    pub fn restart(&mut self, stream: StreamId, from: NextOffset) {
+        self.stream = stream;
+        self.taken = from;
+    }
+
+    /// The first offset that is not held.
+    #[must_use]
+    pub fn next_needed(&self) -> NextOffset {
+        let waiting = self.waiting.as_ref();
+        let last =
+            waiting.and_then(|waiting| waiting.records.back()).map(|record| record.coordinates.offset.next());
+        last.unwrap_or_else(|| self.open.end())
+            .max(waiting.and_then(|waiting| waiting.end).unwrap_or(NextOffset::ZERO))
     }
 
     /// Bytes that this partition holds, for the budget.

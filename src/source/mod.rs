@@ -92,6 +92,13 @@ pub enum SourceEvent {
         /// What was found.
         fault: LogFault,
     },
+    /// The client has stopped delivering a partition although its log holds the position: it is to be begun again.
+    Interrupted {
+        /// The partition.
+        partition: TopicPartition,
+        /// The stream number of the `begin` that it belongs to.
+        stream: StreamId,
+    },
     /// The client reports a fault that it recovers from by itself (brokers down, authentication, a topic that is missing):
     /// to be shown, and retried by the client. `None`: it has recovered.
     Trouble(Option<String>),

@@ -27,6 +27,7 @@ impl Runner {
             }
             SourceEvent::Revoked { partitions, ownership, done } => self.revoked(partitions, ownership, done),
             SourceEvent::LogFault { partition, stream, fault } => self.log_fault(&partition, stream, &fault),
+            SourceEvent::Interrupted { partition, stream } => self.begin_again(&partition, stream),
             SourceEvent::Trouble(trouble) => {
                 if let Some(what) = &trouble {
                     tracing::warn!(version = %self.version, what, "kafka is in trouble; the client goes on trying");
@@ -97,6 +98,18 @@ impl Runner {
             drop(leaving.done);
             Wake::Left
         });
+    }
+
+    /// Goes on behind what is held; records of the former stream that still come are dropped.
+    fn begin_again(&mut self, name: &TopicPartition, stream: StreamId) {
+        let control = self.control.clone();
+        if let Some(flow) = self.flow(name)
+            && flow.stream == stream
+            && flow.accepts()
+        {
+            let from = flow.next_needed();
+            flow.restart(control.begin(name, from), from);
+        }
     }
 
     pub(super) fn log_fault(&mut self, name: &TopicPartition, stream: StreamId, fault: &LogFault) {

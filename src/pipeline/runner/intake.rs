@@ -57,8 +57,21 @@ impl Runner {
     }
 
     pub(super) fn take(&mut self, name: &TopicPartition, record: Record) {
+        let version = self.version.clone();
         let Some(flow) = self.flow(name) else { return };
-        if flow.open.end().is_past(record.coordinates.offset) {
+        let offset = record.coordinates.offset;
+        if flow.taken.is_past(offset) {
+            return;
+        }
+        flow.taken = offset.next();
+        if flow.next_needed().is_past(offset) {
+            // An end was reported too far: going on would lose this record without a word.
+            let detail = format!(
+                "record {} came after its partition was said to be read up to it",
+                record.coordinates
+            );
+            flow.quarantine = QuarantineChange::Enter(writer::bug_quarantine(&version, &detail));
+            self.control.pause(name);
             return;
         }
         if let Some(waiting) = &mut flow.waiting {
@@ -134,7 +147,8 @@ impl Runner {
                 self.control.pause(name);
             } else if flow.is_held && !flow.is_waiting() && !flow.in_flight {
                 flow.is_held = false;
-                flow.stream = self.control.begin(name, flow.open.end());
+                let from = flow.next_needed();
+                flow.restart(self.control.begin(name, from), from);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -24,6 +24,10 @@ pub(super) struct Context {
     drain: Duration,
     state: Mutex<Assignment>,
     ends: Mutex<KnownEnds>,
+    /// Partitions whose readable end has been reached, since they were last handed over.
+    reached: Mutex<Vec<(TopicPartition, NextOffset)>>,
+    /// When the client was made: statistics say how old it was.
+    made: Instant,
     in_trouble: Mutex<Option<String>>,
 }
 
@@ -32,15 +36,25 @@ pub(super) struct Context {
 pub(super) struct Assignment {
     /// Everything that the group gives to this member.
     pub(super) assigned: BTreeSet<TopicPartition>,
-    /// What has been begun: the stream, and the next offset that has not been handed over.
-    pub(super) added: BTreeMap<TopicPartition, (StreamId, NextOffset)>,
+    /// What has been begun.
+    pub(super) added: BTreeMap<TopicPartition, Added>,
+}
+
+/// A partition that has been begun.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Added {
+    pub(super) stream: StreamId,
+    /// The next offset that has not been handed over.
+    pub(super) next: NextOffset,
+    /// When it was begun.
+    pub(super) begun: Instant,
 }
 
 impl Assignment {
     /// The list of everything that is read, each at its next offset.
     pub(super) fn list(&self) -> Result<TopicPartitionList, KafkaError> {
         let mut list = TopicPartitionList::new();
-        for (name, (_, next)) in &self.added {
+        for (name, Added { next, .. }) in &self.added {
             list.add_partition_offset(&name.topic, name.partition, Offset::Offset(next.get()))?;
         }
         Ok(list)
@@ -49,7 +63,15 @@ impl Assignment {
 
 impl Context {
     pub(super) fn new(events: mpsc::UnboundedSender<SourceEvent>, drain: Duration) -> Self {
-        Self { events, drain, state: Mutex::default(), ends: Mutex::default(), in_trouble: Mutex::default() }
+        Self {
+            events,
+            drain,
+            state: Mutex::default(),
+            ends: Mutex::default(),
+            reached: Mutex::default(),
+            made: Instant::now(),
+            in_trouble: Mutex::default(),
+        }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, Assignment> {
@@ -58,6 +80,11 @@ impl Context {
 
     pub(super) fn ends(&self) -> MutexGuard<'_, KnownEnds> {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the partitions whose readable end has been reached.
+    pub(super) fn take_reached(&self) -> Vec<(TopicPartition, NextOffset)> {
+        std::mem::take(&mut *self.reached.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Nobody listens any more once the pipeline has ended; then nobody needs to know.
@@ -186,18 +213,28 @@ impl ClientContext for Context {
             self.broker_answered(Duration::from_micros(idle.unsigned_abs()));
             self.trouble(None);
         }
-        let added: BTreeSet<TopicPartition> = self.state().added.keys().cloned().collect();
+        let added = self.state().added.clone();
+        let taken = self.made + Duration::from_micros(statistics.age.unsigned_abs());
+        let mut reached = Vec::new();
         let mut ends = self.ends();
         for (topic, about) in &statistics.topics {
             for partition in about.partitions.values() {
                 let name = TopicPartition::new(topic.as_str(), partition.partition);
                 // The last stable offset is where a reader of committed records must stop.
                 let end = if partition.ls_offset >= 0 { partition.ls_offset } else { partition.hi_offset };
-                if end >= 0 && added.contains(&name) {
-                    ends.readable.insert(name, NextOffset::new(end));
+                let Some(added) = added.get(&name).filter(|_| end >= 0) else { continue };
+                let end = NextOffset::new(end);
+                // Everything before the end has been fetched and handed over: what lies between holds no record for us. The
+                // library's own numbers are up to a second old; those of before the stream began say nothing of it.
+                let is_of_this_stream = taken > added.begun + Duration::from_secs(2);
+                if is_of_this_stream && partition.fetchq_cnt == 0 && partition.next_offset >= end.get() {
+                    reached.push((name.clone(), end));
                 }
+                ends.readable.insert(name, end);
             }
         }
+        drop(ends);
+        *self.reached.lock().unwrap_or_else(PoisonError::into_inner) = reached;
     }
 
     fn error(&self, error: KafkaError, reason: &str) {

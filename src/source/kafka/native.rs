@@ -17,7 +17,7 @@ use rdkafka::client::{Client, ClientContext};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka_sys as sys;
 
-use crate::position::{NextOffset, RecordOffset};
+use crate::position::RecordOffset;
 use crate::record::{Header, Record, RecordCoordinates, RecordTimestamp, TopicPartition};
 
 /// The queue to which the queues of all partitions of a consumer are forwarded.
@@ -35,7 +35,6 @@ unsafe impl Send for DataQueue {}
 #[derive(Debug)]
 pub(super) enum Item {
     Record(Record),
-    End { partition: TopicPartition, end: NextOffset },
     Error { partition: TopicPartition, code: RDKafkaErrorCode, text: String },
 }
 
@@ -97,7 +96,6 @@ impl DataQueue {
                 // SAFETY: as for this function.
                 Item::Record(unsafe { record(message, partition) })
             }
-            RDKafkaErrorCode::PartitionEOF => Item::End { partition, end: NextOffset::new(message.offset) },
             code => {
                 // SAFETY: the text lives as long as the message; null is excluded.
                 let text = unsafe {

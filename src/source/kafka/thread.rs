@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -13,7 +13,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::{mpsc, oneshot};
 
 use super::client::REQUEST_TIMEOUT;
-use super::context::{Context, is_cooperative};
+use super::context::{Added, Context, is_cooperative};
 use super::native::{DataQueue, Item};
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
@@ -65,12 +65,12 @@ impl Poller {
         match self.records.clone().try_reserve() {
             Ok(permit) => {
                 self.poll(Duration::ZERO);
-                let items = self.queue.read(READ_WAIT, READ_MOST);
-                if !items.is_empty() {
-                    let chunk = self.hand_over(items);
-                    if !chunk.is_empty() {
-                        permit.send(chunk);
-                    }
+                let mut chunk = self.ends();
+                let wait = if chunk.is_empty() { READ_WAIT } else { Duration::ZERO };
+                let items = self.queue.read(wait, READ_MOST);
+                chunk.extend(self.hand_over(items));
+                if !chunk.is_empty() {
+                    permit.send(chunk);
                 }
             }
             Err(_) => self.poll(Duration::from_millis(10)),
@@ -98,6 +98,23 @@ impl Poller {
         }
     }
 
+    /// Ends that the statistics of this very turn or an earlier one have shown: everything before them was read before.
+    fn ends(&self) -> Vec<Consumed> {
+        let context = self.consumer.context();
+        let reached = context.take_reached();
+        let mut state = context.state();
+        let mut ends = Vec::new();
+        for (partition, end) in reached {
+            if let Some(added) = state.added.get_mut(&partition)
+                && end > added.next
+            {
+                added.next = end;
+                ends.push(Consumed::End { stream: added.stream, partition, end });
+            }
+        }
+        ends
+    }
+
     /// Tags what was read with its stream; what belongs to nobody any more is dropped.
     fn hand_over(&self, items: Vec<Item>) -> Vec<Consumed> {
         let context = self.consumer.context();
@@ -109,15 +126,9 @@ impl Poller {
                 match item {
                     Item::Record(record) => {
                         let name = &record.coordinates.topic_partition;
-                        if let Some((stream, next)) = state.added.get_mut(name) {
-                            *next = record.coordinates.offset.next();
-                            chunk.push(Consumed::Record { stream: *stream, record });
-                        }
-                    }
-                    Item::End { partition, end } => {
-                        if let Some((stream, next)) = state.added.get_mut(&partition) {
-                            *next = end.max(*next);
-                            chunk.push(Consumed::End { stream: *stream, partition, end });
+                        if let Some(added) = state.added.get_mut(name) {
+                            added.next = record.coordinates.offset.next();
+                            chunk.push(Consumed::Record { stream: added.stream, record });
                         }
                     }
                     Item::Error { partition, code, text } => faults.push((partition, code, text)),
@@ -126,13 +137,6 @@ impl Poller {
         }
         if !chunk.is_empty() {
             context.broker_answered(Duration::ZERO);
-            let mut ends = context.ends();
-            for item in &chunk {
-                if let Consumed::End { partition, end, .. } = item {
-                    let known = ends.readable.entry(partition.clone()).or_insert(*end);
-                    *known = end.max(known).to_owned();
-                }
-            }
         }
         for (partition, code, text) in faults {
             self.partition_error(partition, code, &text);
@@ -144,7 +148,12 @@ impl Poller {
         let context = self.consumer.context();
         match code {
             RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => {
-                let Some((stream, position)) = context.state().added.get(&partition).copied() else { return };
+                let Some(Added { stream, next: position, .. }) =
+                    context.state().added.get(&partition).copied()
+                else {
+                    return;
+                };
+                tracing::warn!(%partition, %position, %code, text, "the broker refuses a position");
                 let consumer = self.consumer.clone();
                 // Not on this thread: the question may take as long as a request.
                 std::thread::spawn(move || ask_for_log(&consumer, partition, stream, position));
@@ -161,7 +170,7 @@ impl Poller {
                 // Its revocation stands among the events already.
                 return;
             }
-            state.added.insert(name.clone(), (stream, from)).is_some()
+            state.added.insert(name.clone(), Added { stream, next: from, begun: Instant::now() }).is_some()
         };
         self.queue.forward(self.consumer.client(), name);
         let result = if is_cooperative(&self.consumer) {
@@ -227,17 +236,20 @@ fn ask_for_log(
     position: NextOffset,
 ) {
     let is_current =
-        || consumer.context().state().added.get(&partition).is_some_and(|(now, _)| *now == stream);
+        || consumer.context().state().added.get(&partition).is_some_and(|added| added.stream == stream);
     while is_current() {
         match consumer.fetch_watermarks(&partition.topic, partition.partition, REQUEST_TIMEOUT) {
             Ok((start, end)) => {
                 let (log_start, log_end) = (NextOffset::new(start), NextOffset::new(end));
-                let fault = if position < log_start {
-                    LogFault::Expired { position, log_start, log_end }
+                consumer.context().tell(if position < log_start {
+                    let fault = LogFault::Expired { position, log_start, log_end };
+                    SourceEvent::LogFault { partition, stream, fault }
+                } else if position > log_end {
+                    let fault = LogFault::Truncated { position, log_start, log_end };
+                    SourceEvent::LogFault { partition, stream, fault }
                 } else {
-                    LogFault::Truncated { position, log_start, log_end }
-                };
-                consumer.context().tell(SourceEvent::LogFault { partition, stream, fault });
+                    SourceEvent::Interrupted { partition, stream }
+                });
                 return;
             }
             Err(error) => {
