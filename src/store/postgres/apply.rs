@@ -41,7 +41,10 @@ impl From<Mismatch> for Stop {
     }
 }
 
-pub(super) async fn apply(store: &PostgresStore, transaction: &Transaction<'_>) -> Result<Applied, StoreError> {
+pub(super) async fn apply(
+    store: &PostgresStore,
+    transaction: &Transaction<'_>,
+) -> Result<Applied, StoreError> {
     for _ in 0..RACES {
         let limits = store.write_limits();
         let mut work = Work::begin(&store.connections, Purpose::Write, APPLY, limits).await?;

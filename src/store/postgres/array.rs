@@ -51,10 +51,15 @@ impl<'a> ColumnArray<'a> {
             (Datum::Int(number), Wire::Int8) => self.element(&number.to_be_bytes())?,
             (Datum::Int(number), Wire::Int4) => self.element(&narrow::<i32>(*number)?.to_be_bytes())?,
             (Datum::Int(number), Wire::Int2) => self.element(&narrow::<i16>(*number)?.to_be_bytes())?,
-            (Datum::Int(number), Wire::Text) if self.is_numeric() => self.element(number.to_string().as_bytes())?,
+            (Datum::Int(number), Wire::Text) if self.is_numeric() => {
+                self.element(number.to_string().as_bytes())?
+            }
             (Datum::Numeric(number), Wire::Text) => self.element(number.to_string().as_bytes())?,
             (Datum::Double(number), Wire::Float8) => self.element(&number.to_be_bytes())?,
-            #[expect(clippy::cast_possible_truncation, reason = "validation gives single floats to such columns")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "validation gives single floats to such columns"
+            )]
             (Datum::Double(number), Wire::Float4) => self.element(&(*number as f32).to_be_bytes())?,
             (Datum::Text(text) | Datum::Json(text), Wire::Text) => self.element(text.as_bytes())?,
             (Datum::Catalogue(text), Wire::Text) => match array_text(self.kind, text) {

@@ -84,7 +84,8 @@ pub(super) async fn has_index(work: &mut Work<'_>, schema: &str, name: &str) -> 
 
 /// What the catalogue calls a type, without its length; `None` where it has none of this name.
 pub(super) async fn type_name(work: &mut Work<'_>, declared: &str) -> Result<Option<String>, StoreError> {
-    let rows = work.rows("select format_type(to_regtype($1)::oid, null)", Parameters::new().and(declared)).await?;
+    let rows =
+        work.rows("select format_type(to_regtype($1)::oid, null)", Parameters::new().and(declared)).await?;
     match rows.first() {
         Some(row) => get(row, 0),
         None => Ok(None),

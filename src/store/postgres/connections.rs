@@ -146,8 +146,7 @@ fn without_pgbouncer(url: &str) -> (String, Statements) {
     };
     let (ours, others): (Vec<&str>, Vec<&str>) =
         query.split('&').partition(|option| option.starts_with("pgbouncer="));
-    let statements =
-        if ours.contains(&"pgbouncer=true") { Statements::Unnamed } else { Statements::Kept };
+    let statements = if ours.contains(&"pgbouncer=true") { Statements::Unnamed } else { Statements::Kept };
     let url = if others.is_empty() { base.to_owned() } else { format!("{base}?{}", others.join("&")) };
     (url, statements)
 }

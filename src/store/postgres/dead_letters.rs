@@ -105,12 +105,16 @@ pub(super) async fn mark(
     work.run(&sql, parameters).await.map(drop)
 }
 
-pub(super) async fn mark_published(store: &PostgresStore, letters: &[DeadLetterKey]) -> Result<(), StoreError> {
+pub(super) async fn mark_published(
+    store: &PostgresStore,
+    letters: &[DeadLetterKey],
+) -> Result<(), StoreError> {
     if letters.is_empty() {
         return Ok(());
     }
     let limits = store.write_limits();
-    let mut work = Work::begin(&store.connections, Purpose::Other, "mark dead letters as published", limits).await?;
+    let mut work =
+        Work::begin(&store.connections, Purpose::Other, "mark dead letters as published", limits).await?;
     let marked = mark(store, &mut work, letters).await;
     work.end(marked).await
 }
@@ -215,7 +219,9 @@ fn fault(row: &PgRow) -> Result<RecordFault, StoreError> {
     let known = stage_named(&stage).zip(Reason::ALL.iter().copied().find(|known| known.as_str() == reason));
     let Some((stage, reason)) = known else {
         return Err(StoreError::Layout {
-            problem: format!("a dead letter has stage {stage} and reason {reason}, which this program does not know"),
+            problem: format!(
+                "a dead letter has stage {stage} and reason {reason}, which this program does not know"
+            ),
             fix: "use the newer program that wrote it".to_owned(),
         });
     };
@@ -228,6 +234,7 @@ fn fault(row: &PgRow) -> Result<RecordFault, StoreError> {
 
 fn stage_named(name: &str) -> Option<Stage> {
     use Stage::{Apply, Commit, Consume, Decode, Fold, Judge, Map, Validate};
-    [Consume, Decode, Map, Validate, Judge, Fold, Apply, Commit].into_iter().find(|stage| stage.as_str() == name)
+    [Consume, Decode, Map, Validate, Judge, Fold, Apply, Commit]
+        .into_iter()
+        .find(|stage| stage.as_str() == name)
 }
-

@@ -32,7 +32,9 @@ pub(super) fn read(action: &'static str, error: &sqlx::Error) -> (StoreError, He
         | sqlx::Error::ColumnNotFound(_)
         | sqlx::Error::ColumnIndexOutOfBounds { .. }
         | sqlx::Error::TypeNotFound { .. }
-        | sqlx::Error::RowNotFound => (bug(action, "an answer of another shape than asked for"), Health::Broken),
+        | sqlx::Error::RowNotFound => {
+            (bug(action, "an answer of another shape than asked for"), Health::Broken)
+        }
         other => (no_answer(action, kind(other)), Health::Broken),
     }
 }
@@ -107,7 +109,8 @@ fn kind(error: &sqlx::Error) -> String {
         sqlx::Error::Tls(error) => format!("TLS: {error}"),
         sqlx::Error::Protocol(_) => "the answer does not follow PostgreSQL's protocol".to_owned(),
         sqlx::Error::Configuration(_) => {
-            "the connection cannot be set up as `store.url` says; check its certificates and options".to_owned()
+            "the connection cannot be set up as `store.url` says; check its certificates and options"
+                .to_owned()
         }
         _ => "the connection has ended".to_owned(),
     }

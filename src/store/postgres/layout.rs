@@ -237,13 +237,15 @@ pub(super) async fn lock(work: &mut Work<'_>, schema: &str) -> Result<(), StoreE
 }
 
 async fn make_schema(store: &PostgresStore, work: &mut Work<'_>) -> Result<(), StoreError> {
-    let there =
-        work.rows("select from pg_namespace where nspname = $1", Parameters::new().and(&*store.schema)).await?;
+    let there = work
+        .rows("select from pg_namespace where nspname = $1", Parameters::new().and(&*store.schema))
+        .await?;
     if there.is_empty() {
         let name = format!("schema {}", store.schema);
         make(store, work, &name, &format!("create schema {}", quote(&store.schema))).await?;
     }
-    let sql = "select r from unnest($1::text[]) as r where not exists (select from pg_roles where rolname = r)";
+    let sql =
+        "select r from unnest($1::text[]) as r where not exists (select from pg_roles where rolname = r)";
     if let Some(row) = work.rows(sql, Parameters::new().and(&*store.readers)).await?.first() {
         let role: String = get(row, 0)?;
         return Err(StoreError::Refused {
@@ -255,7 +257,8 @@ async fn make_schema(store: &PostgresStore, work: &mut Work<'_>) -> Result<(), S
         let sql = "select r from unnest($1::text[]) as r where not has_schema_privilege(r, $2, 'usage')";
         for row in work.rows(sql, Parameters::new().and(&*store.readers).and(&*store.schema)).await? {
             let role: String = get(&row, 0)?;
-            work.script(&format!("grant usage on schema {} to {}", quote(&store.schema), quote(&role))).await?;
+            work.script(&format!("grant usage on schema {} to {}", quote(&store.schema), quote(&role)))
+                .await?;
         }
     }
     Ok(())
@@ -285,7 +288,8 @@ async fn refuse_newer(
     if !relation.columns.iter().any(|column| column.name == "oldest_binary") {
         return Ok(());
     }
-    let rows = work.rows(&store.sql("select oldest_binary from {s}.projector_layout"), Parameters::new()).await?;
+    let rows =
+        work.rows(&store.sql("select oldest_binary from {s}.projector_layout"), Parameters::new()).await?;
     let Some(row) = rows.first() else { return Ok(()) };
     let oldest: i32 = get(row, 0)?;
     if oldest <= LAYOUT {
@@ -362,6 +366,8 @@ mod tests {
         assert_eq!(columns[5], ("broker_answered_at", "timestamp with time zone"));
         assert_eq!(columns.len(), 6);
         let versions = TABLES.iter().find(|table| table.name == "projector_versions").unwrap();
-        assert!(expected(versions.create).any(|column| column == ("staleness_limit_seconds", "double precision")));
+        assert!(
+            expected(versions.create).any(|column| column == ("staleness_limit_seconds", "double precision"))
+        );
     }
 }

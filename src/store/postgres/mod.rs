@@ -79,7 +79,8 @@ impl PostgresStore {
     pub fn connect(settings: &StoreSettings) -> Result<Self, StoreError> {
         names::check("schema", &settings.schema)?;
         let connections = Connections::new(&settings.url, "store.url", settings.writers)?;
-        let admin = settings.admin_url.as_ref().map(|url| Connections::new(url, "store.admin_url", 1)).transpose()?;
+        let admin =
+            settings.admin_url.as_ref().map(|url| Connections::new(url, "store.admin_url", 1)).transpose()?;
         Ok(Self {
             connections,
             admin,

@@ -16,7 +16,10 @@ pub(super) fn check(what: &str, name: &str) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(StoreError::Layout {
-        problem: format!("the {what} {name:?} has a name of {} bytes, PostgreSQL keeps 1 to {LONGEST}", name.len()),
+        problem: format!(
+            "the {what} {name:?} has a name of {} bytes, PostgreSQL keeps 1 to {LONGEST}",
+            name.len()
+        ),
         fix: "give it a shorter name".to_owned(),
     })
 }

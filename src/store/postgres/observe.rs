@@ -162,7 +162,8 @@ pub(super) async fn status(
          where $1::text is null or p.projection = $1 \
          order by p.projection, p.version, p.topic, p.partition",
     );
-    let mut work = Work::begin(&store.connections, Purpose::Other, "read status", store.claim_limits()).await?;
+    let mut work =
+        Work::begin(&store.connections, Purpose::Other, "read status", store.claim_limits()).await?;
     let rows = work.rows(&sql, Parameters::new().and(projection).and(FRESH_SECONDS)).await;
     work.end(rows).await?.iter().map(partition_status).collect()
 }
@@ -232,7 +233,10 @@ async fn request_resume_in(
         let why = Quarantine { reason: get(row, 3)?, detail: String::new() };
         if !why.ends_by_resume() {
             refusal.get_or_insert_with(|| StoreError::Refused {
-                problem: format!("partition {partition} is quarantined for {}, which resume does not end", why.reason),
+                problem: format!(
+                    "partition {partition} is quarantined for {}, which resume does not end",
+                    why.reason
+                ),
                 fix: format!(
                     "start over with `projector retire {}@{version} --execute`, so that the log is read anew",
                     request.projection

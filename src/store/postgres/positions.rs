@@ -9,11 +9,13 @@ use super::errors::bug;
 use super::work::{Parameters, Work};
 use crate::position::{Epoch, Fence, NextOffset, Revision};
 use crate::store::{
-    Advance, ClaimRequest, Claimed, Outcome, PositionRow, Quarantine, QuarantineChange, StoreError, VersionKey,
+    Advance, ClaimRequest, Claimed, Outcome, PositionRow, Quarantine, QuarantineChange, StoreError,
+    VersionKey,
 };
 
 /// The columns of a position row that its owner wants to know.
-const COLUMNS: &str = "position, epoch, revision, boundary, topic_id, leader_epoch, quarantine_reason, quarantine_detail";
+const COLUMNS: &str =
+    "position, epoch, revision, boundary, topic_id, leader_epoch, quarantine_reason, quarantine_detail";
 
 /// Versions are stored as `integer`.
 pub(super) fn number(version: u32) -> i32 {
@@ -129,8 +131,7 @@ async fn claim_in(
     let version = store.sql(
         "select from {s}.projector_versions where projection = $1 and version = $2 and state <> 'retired'",
     );
-    let parameters =
-        Parameters::new().and(&*claim.version.projection).and(number(claim.version.version));
+    let parameters = Parameters::new().and(&*claim.version.projection).and(number(claim.version.version));
     let known = !work.rows(&version, parameters).await?.is_empty();
     Ok(if known { Claimed::Lost } else { Claimed::Gone })
 }
@@ -173,7 +174,8 @@ pub(super) async fn outcome(
     expected: &[Advance],
 ) -> Result<Vec<Outcome>, StoreError> {
     let mut work =
-        Work::begin(&store.connections, Purpose::Other, "decide an unknown COMMIT", store.claim_limits()).await?;
+        Work::begin(&store.connections, Purpose::Other, "decide an unknown COMMIT", store.claim_limits())
+            .await?;
     let outcome = outcome_in(store, &mut work, version, expected).await;
     work.end(outcome).await
 }

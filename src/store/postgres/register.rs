@@ -60,7 +60,10 @@ async fn register_in(
     if let Some(row) = served().next() {
         return Err(StoreError::Refused {
             problem: format!("{label} cannot be registered while the store has {}", row.key),
-            fix: format!("retire that first: `projector retire {} --execute` drops everything of it", row.key),
+            fix: format!(
+                "retire that first: `projector retire {} --execute` drops everything of it",
+                row.key
+            ),
         });
     }
     new(store, work, registration).await?;
@@ -72,7 +75,9 @@ fn refuse_another(row: &VersionRow, registration: &Registration, label: &str) ->
     if row.digest != registration.declaration.digest {
         return refused(
             format!("{label} is registered with another mapping: its sources, tables or events have changed"),
-            format!("give the changed mapping a new version, or start over with `projector retire {label} --execute`"),
+            format!(
+                "give the changed mapping a new version, or start over with `projector retire {label} --execute`"
+            ),
         );
     }
     for (what, is, should) in [
@@ -82,7 +87,9 @@ fn refuse_another(row: &VersionRow, registration: &Registration, label: &str) ->
         if is != should {
             return refused(
                 format!("the positions of {label} belong to the {what} {is}, this process uses {should}"),
-                format!("use the {what} of the store, or start over with `projector retire {label} --execute`"),
+                format!(
+                    "use the {what} of the store, or start over with `projector retire {label} --execute`"
+                ),
             );
         }
     }
@@ -101,7 +108,10 @@ async fn known(
         if catalogue::relation(work, &store.schema, &physical).await?.is_none() {
             return Err(StoreError::Layout {
                 problem: format!("table {physical} of {} is gone", declaration.label()),
-                fix: format!("restore it, or start over with `projector retire {} --execute`", declaration.label()),
+                fix: format!(
+                    "restore it, or start over with `projector retire {} --execute`",
+                    declaration.label()
+                ),
             });
         }
         schema::make_table(store, work, table, declaration.version).await?;
@@ -177,7 +187,9 @@ async fn refuse_rows(store: &PostgresStore, work: &mut Work<'_>, physical: &str)
         return Ok(());
     }
     Err(StoreError::Refused {
-        problem: format!("table {physical} is there already and has rows that no registered version has written"),
+        problem: format!(
+            "table {physical} is there already and has rows that no registered version has written"
+        ),
         fix: format!("look what they are; then `drop table {table}` (or truncate it), and start again"),
     })
 }
@@ -251,7 +263,10 @@ fn taken(store: &PostgresStore, name: &str, kind: &str) -> StoreError {
         _ => "a table",
     };
     StoreError::Refused {
-        problem: format!("schema {} has {what} named {name}, and a view of that name is to be made", store.schema),
+        problem: format!(
+            "schema {} has {what} named {name}, and a view of that name is to be made",
+            store.schema
+        ),
         fix: "drop or rename it, or give the view another name".to_owned(),
     }
 }

@@ -106,7 +106,8 @@ async fn retire_in(
 ) -> Result<RetirePlan, StoreError> {
     lock(work, &store.schema).await?;
     // Held to the end, so that no claim makes a position meanwhile.
-    let hold = store.sql("select from {s}.projector_versions where projection = $1 and version = $2 for update");
+    let hold =
+        store.sql("select from {s}.projector_versions where projection = $1 and version = $2 for update");
     work.run(&hold, of(version)).await?;
     let plan = plan_in(store, work, version).await?;
     if store.ddl == DdlMode::Apply {
@@ -114,7 +115,8 @@ async fn retire_in(
     }
     // In the order of an apply, tables first: so that neither waits for what the other holds.
     for table in ["dead_letters", "positions", "observations", "sequences", "versions"] {
-        let sql = store.sql(&format!("delete from {{s}}.projector_{table} where projection = $1 and version = $2"));
+        let sql =
+            store.sql(&format!("delete from {{s}}.projector_{table} where projection = $1 and version = $2"));
         work.run(&sql, of(version)).await?;
     }
     Ok(plan)
@@ -127,7 +129,8 @@ async fn drop_relations(
 ) -> Result<(), StoreError> {
     let schema = quote(&store.schema);
     let views: Vec<String> = plan.views.iter().map(|name| format!("{schema}.{}", quote(name))).collect();
-    let tables: Vec<String> = plan.tables.iter().map(|(name, _)| format!("{schema}.{}", quote(name))).collect();
+    let tables: Vec<String> =
+        plan.tables.iter().map(|(name, _)| format!("{schema}.{}", quote(name))).collect();
     for (what, names) in [("view", views), ("table", tables)] {
         if names.is_empty() {
             continue;
@@ -135,7 +138,10 @@ async fn drop_relations(
         let sql = format!("drop {what} {}", names.join(", "));
         work.attempt(&sql).await?.map_err(|error| match super::errors::sqlstate(&error) {
             Some("2BP01") => StoreError::Refused {
-                problem: format!("{} cannot be dropped: other objects depend on a {what} of it", plan.version.key),
+                problem: format!(
+                    "{} cannot be dropped: other objects depend on a {what} of it",
+                    plan.version.key
+                ),
                 fix: "drop them first; `drop view` or `drop table` by hand lists them".to_owned(),
             },
             _ => refused(&format!("the {what}s of {}", plan.version.key), error),

@@ -49,7 +49,10 @@ impl<'a> Sorted<'a> {
         let is_sum = |shape: &Shape| {
             shape.rest == Rest::Stays && shape.columns.iter().all(|(_, effect)| *effect == Effect::Add)
         };
-        if self.by_shape.len() < 2 || !self.by_mask.is_empty() || !self.by_shape.iter().all(|(shape, _)| is_sum(shape)) {
+        if self.by_shape.len() < 2
+            || !self.by_mask.is_empty()
+            || !self.by_shape.iter().all(|(shape, _)| is_sum(shape))
+        {
             return;
         }
         let mut columns: Vec<ColumnId> =
@@ -82,8 +85,12 @@ fn way(change: &Change, required: &[ColumnId]) -> Way {
         (Present::Keep, Absent::Nothing) => Way::Nothing,
         (Present::Delete, Absent::Nothing) => Way::Delete,
         // Without assignments of its own, "the same" is a row of defaults.
-        (Present::Keep, Absent::InsertSame | Absent::Insert(_)) => Way::Mask(ToPresent::Keep, ToAbsent::Insert),
-        (Present::Delete, Absent::InsertSame | Absent::Insert(_)) => Way::Mask(ToPresent::Delete, ToAbsent::Insert),
+        (Present::Keep, Absent::InsertSame | Absent::Insert(_)) => {
+            Way::Mask(ToPresent::Keep, ToAbsent::Insert)
+        }
+        (Present::Delete, Absent::InsertSame | Absent::Insert(_)) => {
+            Way::Mask(ToPresent::Delete, ToAbsent::Insert)
+        }
         (Present::Merge(_) | Present::Replace(_), Absent::Nothing) => {
             Way::Mask(ToPresent::Update, ToAbsent::Nothing)
         }

@@ -57,9 +57,12 @@ pub(super) fn create_indexes(schema: &str, table: &Table, version: u32) -> Vec<(
     let create = |index: &Index| {
         let what = match &index.expression {
             Some(expression) => format!("(({expression}))"),
-            None => format!("({})", index.columns.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", ")),
+            None => {
+                format!("({})", index.columns.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", "))
+            }
         };
-        let method = index.method.as_ref().map(|method| format!(" using {}", quote(method))).unwrap_or_default();
+        let method =
+            index.method.as_ref().map(|method| format!(" using {}", quote(method))).unwrap_or_default();
         let condition = index.condition.as_ref().map(|sql| format!(" where {sql}")).unwrap_or_default();
         let unique = if index.unique { "unique " } else { "" };
         let body = format!("on {}.{}{method} {what}{condition}", quote(schema), quote(&physical));
@@ -92,7 +95,10 @@ pub(super) fn check_names(table: &Table, version: u32) -> Result<(), StoreError>
         names::check("column", &column.name)?;
         if column.name.starts_with("projector_") {
             return Err(StoreError::Layout {
-                problem: format!("column {}.{} has a name that the projector keeps for itself", table.name, column.name),
+                problem: format!(
+                    "column {}.{} has a name that the projector keeps for itself",
+                    table.name, column.name
+                ),
                 fix: "call it something else".to_owned(),
             });
         }
@@ -154,7 +160,9 @@ pub(super) async fn declared(
 /// The database's refusal of something declared, where it is one.
 pub(super) fn refused(what: &str, error: StoreError) -> StoreError {
     let fix = match sqlstate(&error) {
-        Some("42501") => "give the role of `store.url` (or `store.admin_url`) the right to create in the schema",
+        Some("42501") => {
+            "give the role of `store.url` (or `store.admin_url`) the right to create in the schema"
+        }
         Some("42P06" | "42P07" | "42710") => "drop what has that name, or choose another one",
         Some(code) if ["42", "22", "2B", "0A"].iter().any(|class| code.starts_with(class)) => {
             "correct its declaration; `projector ddl` prints the SQL to try by hand"
@@ -176,7 +184,10 @@ async fn verify(
     for column in &table.columns {
         let Some(facts) = relation.columns.iter().find(|facts| facts.name == column.name) else {
             let kind = types::sql_name(&column.kind);
-            return Err(differs(format!("table {physical} has no column {}", column.name), &format!("add it: {kind}")));
+            return Err(differs(
+                format!("table {physical} has no column {}", column.name),
+                &format!("add it: {kind}"),
+            ));
         };
         verify_column(work, physical, column, facts).await?;
     }
@@ -216,7 +227,9 @@ async fn verify_column(
     let fix = "change it, or declare what is there in a new version";
     let should = types::sql_name(&column.kind);
     let base = catalogue::type_name(work, &should).await?;
-    if base.as_deref() != Some(facts.base_type.as_str()) || !same_length(&column.kind, &should, &facts.full_type) {
+    if base.as_deref() != Some(facts.base_type.as_str())
+        || !same_length(&column.kind, &should, &facts.full_type)
+    {
         return Err(differs(format!("column {name} is {}; it should be {should}", facts.full_type), fix));
     }
     let should_be_not_null = column.nullability == Nullability::NotNull;
@@ -310,7 +323,8 @@ pub(super) async fn grant_tables(
     let (schema, role) = (quote(&store.schema), quote(role));
     let mut script = format!("grant usage on schema {schema} to {role}");
     for table in tables {
-        let _ = write!(script, "; grant select, insert, update, delete on {schema}.{} to {role}", quote(table));
+        let _ =
+            write!(script, "; grant select, insert, update, delete on {schema}.{} to {role}", quote(table));
     }
     work.script(&script).await
 }
@@ -321,10 +335,14 @@ mod tests {
 
     #[test]
     fn constants_are_told_from_calls() {
-        for constant in ["0", "'-1'::integer", "'a (b)'::character varying", "1.50", "true", "('1970-01-01'::date + 5)"] {
+        for constant in
+            ["0", "'-1'::integer", "'a (b)'::character varying", "1.50", "true", "('1970-01-01'::date + 5)"]
+        {
             assert!(is_constant(constant), "{constant}");
         }
-        for call in ["now()", "nextval('s'::regclass)", "CURRENT_TIMESTAMP", "CURRENT_USER", "gen_random_uuid()"] {
+        for call in
+            ["now()", "nextval('s'::regclass)", "CURRENT_TIMESTAMP", "CURRENT_USER", "gen_random_uuid()"]
+        {
             assert!(!is_constant(call), "{call}");
         }
     }

@@ -101,7 +101,8 @@ impl Statements {
             return Some(text.clone());
         }
         let is_shape = |statement: &Statement| matches!(statement, Statement::ByShape(_));
-        if is_shape(&statement) && known.keys().filter(|statement| is_shape(statement)).count() >= MOST_SHAPES {
+        if is_shape(&statement) && known.keys().filter(|statement| is_shape(statement)).count() >= MOST_SHAPES
+        {
             return None;
         }
         let text: Arc<str> = target.text(&statement).into();
@@ -192,7 +193,10 @@ impl<'a> Target<'a> {
         let (where_own, touch) = if self.table.stores_aggregate() {
             let aggregate = quote(AGGREGATE);
             // Without anything to set, the row is touched all the same: to see whose it is.
-            (format!(" where t.{aggregate} = excluded.{aggregate}"), Some(format!("{aggregate} = excluded.{aggregate}")))
+            (
+                format!(" where t.{aggregate} = excluded.{aggregate}"),
+                Some(format!("{aggregate} = excluded.{aggregate}")),
+            )
         } else {
             (String::new(), None)
         };
@@ -246,11 +250,17 @@ impl<'a> Target<'a> {
                 format!("update {table} as t set {} from s where {join} returning s.n", sets.join(", "))
             }
         };
+        // A row that is there and not touched must not even be tried to insert: a missing NOT NULL would be noticed first.
+        let untouched = if present == ToPresent::Keep || self.table.stores_aggregate() {
+            format!(" and not exists (select from {table} as t where {})", self.join_by_key())
+        } else {
+            String::new()
+        };
         let inserted = if absent == ToAbsent::Nothing {
             "select 1 where false".to_owned()
         } else {
             format!(
-                "insert into {table} ({}) select {} from s where not exists (select from u where u.n = s.n) \
+                "insert into {table} ({}) select {} from s where not exists (select from u where u.n = s.n){untouched} \
                  order by s.n on conflict ({}) do nothing returning 1",
                 rows.names.join(", "),
                 rows.expressions.join(", "),

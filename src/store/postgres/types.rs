@@ -111,7 +111,9 @@ pub(super) fn literal(kind: &ColumnType, datum: &Datum) -> String {
         Datum::Double(number) => (format!("{number:e}"), sql_name(kind)),
         Datum::Text(text) => (text.to_string(), "text".to_owned()),
         Datum::Json(text) => (text.to_string(), "jsonb".to_owned()),
-        Datum::Catalogue(text) => (array_text(kind, text).unwrap_or_else(|| text.to_string()), sql_name(kind)),
+        Datum::Catalogue(text) => {
+            (array_text(kind, text).unwrap_or_else(|| text.to_string()), sql_name(kind))
+        }
         Datum::Bytes(bytes) => (format!("\\x{}", hex(bytes)), "bytea".to_owned()),
         Datum::Uuid(bytes) => (uuid::Uuid::from_bytes(*bytes).to_string(), "uuid".to_owned()),
         Datum::Date(days) => return format!("(date '1970-01-01' + {days})"),

@@ -107,7 +107,9 @@ async fn a_quarantine_is_kept_entered_and_ended_with_the_position() {
         let status = place.store.status(Some("catalogue")).await.unwrap();
         assert_eq!(status[0].quarantine.as_ref().map(|quarantine| quarantine.reason.as_str()), expected);
     }
-    let Claimed::Owned(claimed) = place.store.claim(&claim(&declaration, 0)).await.unwrap() else { panic!("owned") };
+    let Claimed::Owned(claimed) = place.store.claim(&claim(&declaration, 0)).await.unwrap() else {
+        panic!("owned")
+    };
     assert_eq!((claimed.topic_id.as_deref(), claimed.leader_epoch), (Some("another"), Some(4)));
     assert_eq!(claimed.fence.epoch, Epoch::new(2));
     place.end().await;
@@ -174,6 +176,7 @@ fn assignments(dice: &mut Dice, with_required: bool) -> Assignments {
 /// A change that this row takes: where it makes one, the required column is given.
 fn change(dice: &mut Dice, is_there: bool) -> Change {
     let present = match dice.roll(6) {
+        0 if is_there => return Change { present: Present::Keep, absent: Absent::InsertSame },
         0 => Present::Keep,
         1 => Present::Delete,
         2 => Present::Replace(assignments(dice, true)),
@@ -327,10 +330,8 @@ async fn a_row_of_another_aggregate_is_refused_and_left_alone() {
     writer.commit(vec![of("order-1", row(Datum::Int(1), whole("a")))]).await;
     let foreign = Err(StoreError::ForeignRow { table: "lines".into() });
     for change in [whole("b"), set(vec![(1, text("b"))]), set(vec![]), Change::delete()] {
-        let changes = vec![
-            of("order-2", row(Datum::Int(1), change)),
-            of("order-2", row(Datum::Int(2), whole("c"))),
-        ];
+        let changes =
+            vec![of("order-2", row(Datum::Int(1), change)), of("order-2", row(Datum::Int(2), whole("c")))];
         assert_eq!(writer.apply(changes).await, foreign);
     }
     assert_eq!(place.view("lines").await, ["1|a|1"]);
@@ -356,7 +357,8 @@ async fn many_shapes_of_changes_need_few_statements() {
     for id in 0..200_i64 {
         let columns: Vec<(usize, Datum)> =
             (1..9).filter(|_| dice.roll(2) == 0).map(|index| (index, Datum::Int(id))).collect();
-        let value = |index| if columns.iter().any(|(id, _)| *id == index) { id.to_string() } else { "∅".into() };
+        let value =
+            |index| if columns.iter().any(|(id, _)| *id == index) { id.to_string() } else { "∅".into() };
         expected.push(std::iter::once(id.to_string()).chain((1..9).map(value)).collect());
         changes.push(row(Datum::Int(id), set(columns)));
     }
@@ -377,7 +379,9 @@ async fn more_rows_than_one_statement_takes_are_all_written() {
     writer.commit((0..45_000).map(change).collect()).await;
     assert_eq!(place.count("select count(*) from {s}.products").await, 45_000);
     assert_eq!(place.count("select sum(price)::int8 from {s}.products").await, 45_000 * 44_999 / 2);
-    writer.commit((0..45_000).map(|number| row(text(&format!("p{number:06}")), Change::delete())).collect()).await;
+    writer
+        .commit((0..45_000).map(|number| row(text(&format!("p{number:06}")), Change::delete())).collect())
+        .await;
     assert_eq!(place.count("select count(*) from {s}.products").await, 0);
     place.end().await;
 }
@@ -439,13 +443,32 @@ async fn dead_letters_are_kept_byte_for_byte_and_published_once() {
     let found = place.store.dead_letters(&filter).await.unwrap();
     let (stored, sent) = (&found[0].letter, &letters[0]);
     assert_eq!((&stored.record.key, &stored.record.value), (&sent.record.key, &sent.record.value));
-    assert_eq!((&stored.record.headers, stored.record.timestamp), (&sent.record.headers, sent.record.timestamp));
+    assert_eq!(
+        (&stored.record.headers, stored.record.timestamp),
+        (&sent.record.headers, sent.record.timestamp)
+    );
     assert_eq!((&stored.fault, stored.schema_id), (&sent.fault, sent.schema_id));
     assert_eq!((found[0].state.as_str(), found[0].published_at.is_some()), ("open", true));
     for (filter, expected) in [
         (DeadLetterFilter { projection: Some("other".into()), limit: 10, ..DeadLetterFilter::default() }, 0),
-        (DeadLetterFilter { reason: Some("value_too_long".into()), limit: 1, ..DeadLetterFilter::default() }, 1),
-        (DeadLetterFilter { partition: Some(partition), state: Some("open".into()), version: Some(1), limit: 10, ..DeadLetterFilter::default() }, 2),
+        (
+            DeadLetterFilter {
+                reason: Some("value_too_long".into()),
+                limit: 1,
+                ..DeadLetterFilter::default()
+            },
+            1,
+        ),
+        (
+            DeadLetterFilter {
+                partition: Some(partition),
+                state: Some("open".into()),
+                version: Some(1),
+                limit: 10,
+                ..DeadLetterFilter::default()
+            },
+            2,
+        ),
     ] {
         assert_eq!(place.store.dead_letters(&filter).await.unwrap().len(), expected, "{filter:?}");
     }

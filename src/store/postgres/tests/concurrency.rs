@@ -26,7 +26,8 @@ async fn adds_from_two_partitions_lose_nothing_and_never_deadlock() {
     place.store.promote_first(&declaration).await.unwrap();
     let mut tasks = Vec::new();
     for number in 0..2_i64 {
-        let mut writer = Writer::claim(place.store.clone(), &declaration, i32::try_from(number).unwrap()).await;
+        let mut writer =
+            Writer::claim(place.store.clone(), &declaration, i32::try_from(number).unwrap()).await;
         tasks.push(tokio::spawn(async move {
             for round in 0..ROUNDS {
                 // In either order of rows, of two shapes each, on rows that appear as they go.
@@ -35,7 +36,11 @@ async fn adds_from_two_partitions_lose_nothing_and_never_deadlock() {
                     ids.reverse();
                 }
                 let change = |id: i64| {
-                    let columns = if (id + number + round) % 2 == 0 { vec![(1, 1), (2, 2)] } else { vec![(1, 1), (3, 3)] };
+                    let columns = if (id + number + round) % 2 == 0 {
+                        vec![(1, 1), (2, 2)]
+                    } else {
+                        vec![(1, 1), (3, 3)]
+                    };
                     row(Datum::Int(id), add(columns))
                 };
                 writer.commit(ids.into_iter().map(change).collect()).await;
@@ -59,7 +64,8 @@ async fn an_add_to_a_row_that_another_transaction_is_making_waits_for_it() {
     let declaration = counters();
     let mut writer = place.begin(&declaration).await;
     let mut other = session().await;
-    let insert = place.store.sql("begin; insert into {s}.counters__v1 (id, a, b, c) values (1, 100, 200, 300)");
+    let insert =
+        place.store.sql("begin; insert into {s}.counters__v1 (id, a, b, c) values (1, 100, 200, 300)");
     sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut other).await.unwrap();
     let adding = tokio::spawn(async move {
         writer.commit(vec![row(Datum::Int(1), add(vec![(1, 1), (2, 2), (3, 3)]))]).await;
@@ -89,7 +95,10 @@ async fn a_row_that_appears_while_it_is_merged_into_is_merged_into() {
     let insert = place.store.sql("begin; insert into {s}.items__v1 values (1, 1, 40)");
     sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut other).await.unwrap();
     let change = Change {
-        present: crate::fold::Present::Merge(vec![(crate::projection::ColumnId(2), Assign::Add(Datum::Int(2)))]),
+        present: crate::fold::Present::Merge(vec![(
+            crate::projection::ColumnId(2),
+            Assign::Add(Datum::Int(2)),
+        )]),
         absent: crate::fold::Absent::Insert(vec![
             (crate::projection::ColumnId(1), Assign::Set(Datum::Int(7))),
             (crate::projection::ColumnId(2), Assign::Add(Datum::Int(1000))),

@@ -165,7 +165,11 @@ async fn a_refused_row_names_constraint_and_column_and_no_value() {
     let declaration = declaration(vec![table(
         "people",
         Ownership::OwnedByKey,
-        vec![not_null(column("id", TEXT)), not_null(column("name", TEXT)), column("age", ColumnType::SmallInt)],
+        vec![
+            not_null(column("id", TEXT)),
+            not_null(column("name", TEXT)),
+            column("age", ColumnType::SmallInt),
+        ],
     )]);
     let mut writer = place.begin(&declaration).await;
     place.run("alter table {s}.people__v1 add constraint grown_up check (age >= 18)").await;

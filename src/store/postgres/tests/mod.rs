@@ -18,13 +18,13 @@ use crate::config::settings::{DdlMode, StoreSettings};
 use crate::fold::{Assign, Change, Folded, RowChange};
 use crate::position::{Fence, NextOffset};
 use crate::projection::{
-    Column, ColumnType, Datum, Declaration, Nullability, OnError, Ownership, Table, TableId, UnknownEvents, View,
-    ViewBody,
+    Column, ColumnType, Datum, Declaration, Nullability, OnError, Ownership, Table, TableId, UnknownEvents,
+    View, ViewBody,
 };
 use crate::record::TopicPartition;
 use crate::store::{
-    Advance, Applied, ClaimRequest, Claimed, InstanceId, LogIdentity, PartitionStart, QuarantineChange, ReadStore,
-    Registration, StoreError, Transaction, VersionKey,
+    Advance, Applied, ClaimRequest, Claimed, InstanceId, LogIdentity, PartitionStart, QuarantineChange,
+    ReadStore, Registration, StoreError, Transaction, VersionKey,
 };
 
 /// A schema with a store in it, and a session beside it.
@@ -276,7 +276,12 @@ fn of(aggregate: &str, change: RowChange) -> RowChange {
 }
 
 fn set(columns: Vec<(usize, Datum)>) -> Change {
-    Change::upsert(columns.into_iter().map(|(id, datum)| (crate::projection::ColumnId(id), Assign::Set(datum))).collect())
+    Change::upsert(
+        columns
+            .into_iter()
+            .map(|(id, datum)| (crate::projection::ColumnId(id), Assign::Set(datum)))
+            .collect(),
+    )
 }
 
 fn add(columns: Vec<(usize, i64)>) -> Change {

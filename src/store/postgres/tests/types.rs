@@ -14,7 +14,11 @@ async fn every_portable_type_keeps_its_values() {
         (ColumnType::BigInt, Datum::Int(i64::MIN), "-9223372036854775808"),
         (numeric.clone(), Datum::Numeric("-0.0000000001".parse().unwrap()), "-0.0000000001"),
         (numeric, Datum::Numeric("1e30".parse().unwrap()), "1000000000000000000000000000000"),
-        (ColumnType::Numeric { precision_scale: Some((10, 2)) }, Datum::Numeric("1.5".parse().unwrap()), "1.50"),
+        (
+            ColumnType::Numeric { precision_scale: Some((10, 2)) },
+            Datum::Numeric("1.5".parse().unwrap()),
+            "1.50",
+        ),
         (ColumnType::Real, Datum::Double(0.5), "0.5"),
         (ColumnType::Double, Datum::Double(0.1), "0.1"),
         (TEXT, text("it's \"ä\" \\ 🦀"), "it's \"ä\" \\ 🦀"),
@@ -34,7 +38,8 @@ async fn every_portable_type_keeps_its_values() {
     }
     let declaration = declaration(vec![table("everything", Ownership::OwnedByKey, columns)]);
     let mut writer = place.begin(&declaration).await;
-    let values = || kinds.iter().enumerate().map(|(index, (_, datum, _))| (1 + index * 2, datum.clone())).collect();
+    let values =
+        || kinds.iter().enumerate().map(|(index, (_, datum, _))| (1 + index * 2, datum.clone())).collect();
     writer.commit(vec![row(Datum::Int(1), set(values())), row(Datum::Int(2), set(vec![]))]).await;
     let with = |value: &dyn Fn(&str) -> String, id: &str| {
         let pairs = kinds.iter().flat_map(|(_, _, shown)| [value(shown), (*shown).to_owned()]);
@@ -131,7 +136,7 @@ async fn types_of_the_catalogue_are_written_by_cast() {
     writer.commit(vec![row(Datum::Int(1), set(vec![(3, Datum::Catalogue("{x,y}".into()))]))]).await;
     assert_eq!(
         place.view("documents").await,
-        [r#"1|{"title": "Blue lamp"}|10.0.0.1|{x,y}|ok|abc|'blue':1 'lamp':2|[1,5)"#]
+        [r#"1|{"title": "Blue lamp"}|10.0.0.1/32|{x,y}|ok|abc|'blue':1 'lamp':2|[1,5)"#]
     );
     let indexed = "select count(*) from pg_indexes where schemaname = $$s$$ and indexdef like '%USING gin%'";
     assert_eq!(place.count(&indexed.replace("$$s$$", &format!("'{}'", place.schema))).await, 1);
@@ -176,7 +181,10 @@ async fn odd_names_are_written_exactly() {
     writer.commit(vec![of("x", row(text("o1"), add(vec![(3, 4)])))]).await;
     assert_eq!(place.view("Order Lines").await, ["o1|1|2|7|it's {s} \\ \""]);
     assert_eq!(place.view("Sum \"of\" all").await, ["7|{other}"]);
-    assert_eq!(place.store.register(&registration(&declaration, 2)).await, Ok(crate::store::Registered::Known));
+    assert_eq!(
+        place.store.register(&registration(&declaration, 2)).await,
+        Ok(crate::store::Registered::Known)
+    );
     place.store.retire(&key(&declaration)).await.unwrap();
     place.end().await;
 }

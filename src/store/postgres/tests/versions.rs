@@ -3,7 +3,8 @@
 use super::*;
 use crate::projection::ColumnId;
 use crate::store::{
-    InstanceReport, Observation, OperatorAction, Promotion, Quarantine, Registered, ResumeRequest, ResumeState, VersionState,
+    InstanceReport, Observation, OperatorAction, Promotion, Quarantine, Registered, ResumeRequest,
+    ResumeState, VersionState,
 };
 
 #[tokio::test]
@@ -122,7 +123,9 @@ async fn what_the_database_cannot_make_is_refused_at_registration() {
     layout(&declaration, &["a view named products"]).await;
     place.run("drop view {s}.products; create table {s}.products__v1 (id text primary key, name text, price int)").await;
     layout(&declaration, &["products__v1.price is integer; it should be bigint"]).await;
-    place.run("alter table {s}.products__v1 alter column price type bigint, alter column price set default 3").await;
+    place
+        .run("alter table {s}.products__v1 alter column price type bigint, alter column price set default 3")
+        .await;
     layout(&declaration, &["products__v1.price has the default", "3", "null"]).await;
     place.run("alter table {s}.products__v1 alter column price drop default, add column more text").await;
     layout(&declaration, &["column more"]).await;
@@ -130,7 +133,9 @@ async fn what_the_database_cannot_make_is_refused_at_registration() {
     layout(&declaration, &["products__v1.id may be null"]).await;
     place.run("alter table {s}.products__v1 alter column id set not null").await;
     layout(&declaration, &["primary key of table products__v1 is (); it should be (id)"]).await;
-    place.run("alter table {s}.products__v1 add primary key (id); insert into {s}.products__v1 values ('p0')").await;
+    place
+        .run("alter table {s}.products__v1 add primary key (id); insert into {s}.products__v1 values ('p0')")
+        .await;
     layout(&declaration, &["has rows"]).await;
     place.run("truncate {s}.products__v1").await;
     assert_eq!(place.store.register(&registration(&declaration, 1)).await, Ok(Registered::New));
@@ -151,10 +156,16 @@ async fn an_index_that_is_new_in_the_declaration_is_added() {
         method: None,
         condition: Some("price > 0".into()),
     });
-    declaration.views.push(View { name: "cheap".into(), body: ViewBody::Sql("select id from {products} p where price < 9".into()) });
+    declaration.views.push(View {
+        name: "cheap".into(),
+        body: ViewBody::Sql("select id from {products} p where price < 9".into()),
+    });
     assert_eq!(place.store.register(&registration(&declaration, 2)).await, Ok(Registered::Known));
     assert_eq!(place.store.register(&registration(&declaration, 2)).await, Ok(Registered::Known));
-    let sql = format!("select count(*) from pg_indexes where schemaname = '{}' and indexdef like '%lower(name)%'", place.schema);
+    let sql = format!(
+        "select count(*) from pg_indexes where schemaname = '{}' and indexdef like '%lower(name)%'",
+        place.schema
+    );
     assert_eq!(place.count(&sql).await, 1);
     assert_eq!(place.view("cheap").await, [""; 0]);
     place.end().await;
@@ -167,7 +178,10 @@ async fn a_partition_without_a_row_gets_one_and_a_retired_version_is_gone() {
     place.register(&declaration).await;
     let answer = place.store.claim(&claim(&declaration, 7)).await.unwrap();
     let Claimed::Owned(row) = answer else { panic!("{answer:?}") };
-    assert_eq!((row.fence.position, row.fence.epoch.get(), row.fence.revision.get()), (NextOffset::ZERO, 1, 0));
+    assert_eq!(
+        (row.fence.position, row.fence.epoch.get(), row.fence.revision.get()),
+        (NextOffset::ZERO, 1, 0)
+    );
     assert_eq!((row.boundary, row.topic_id.as_deref()), (NextOffset::ZERO, Some("topic-id")));
     let answer = place.store.claim(&claim(&declaration, 7)).await.unwrap();
     let Claimed::Owned(row) = answer else { panic!("{answer:?}") };
@@ -206,7 +220,9 @@ async fn readers_may_query_views_and_nothing_else() {
     missing.lay_out().await.unwrap();
     missing.register(&registration(&declaration, 1)).await.unwrap();
     missing.promote_first(&declaration).await.unwrap();
-    let asked = |what: &str| format!("select has_table_privilege('{role}', '{}.{what}', 'select')::text", place.schema);
+    let asked = |what: &str| {
+        format!("select has_table_privilege('{role}', '{}.{what}', 'select')::text", place.schema)
+    };
     assert_eq!(place.texts(&asked("products")).await, ["true"]);
     assert_eq!(place.texts(&asked("projector_view_status")).await, ["true"]);
     assert_eq!(place.texts(&asked("products__v1")).await, ["false"]);
@@ -247,7 +263,10 @@ async fn retiring_drops_everything_of_the_version_and_frees_its_number() {
     writer.commit(vec![row(text("p1"), set(vec![])), row(text("p2"), set(vec![]))]).await;
     let version = key(&declaration);
     let plan = place.store.retire_plan(&version).await.unwrap();
-    assert_eq!((plan.views.as_slice(), plan.tables.as_slice()), (&["products".to_owned()][..], &[("products__v1".to_owned(), 2)][..]));
+    assert_eq!(
+        (plan.views.as_slice(), plan.tables.as_slice()),
+        (&["products".to_owned()][..], &[("products__v1".to_owned(), 2)][..])
+    );
     assert!(!plan.in_use);
     place.run("create view {s}.on_top as select * from {s}.products").await;
     let error = place.store.retire(&version).await.unwrap_err();
@@ -295,7 +314,10 @@ async fn the_status_view_and_status_follow_the_observations() {
     let mut registration = registration(&declaration, 2);
     registration.partitions[1].boundary = NextOffset::new(1);
     place.store.register(&registration).await.unwrap();
-    assert_eq!(place.texts(STATUS).await, ["products|unavailable|nobody observes partition events:0 and 1 more|-|-|0"]);
+    assert_eq!(
+        place.texts(STATUS).await,
+        ["products|unavailable|nobody observes partition events:0 and 1 more|-|-|0"]
+    );
     let first = Writer::claim(place.store.clone(), &declaration, 0).await;
     let mut second = Writer::claim(place.store.clone(), &declaration, 1).await;
     let behind = Observation { readable_end: Some(NextOffset::new(3)), ..observation(&second) };
@@ -311,21 +333,39 @@ async fn the_status_view_and_status_follow_the_observations() {
     let rows = place.texts(STATUS).await;
     assert!(rows[0].starts_with("products|catching_up|the oldest event that is not applied is "), "{rows:?}");
     assert!(rows[0].contains("the limit is 120 s|2|"), "{rows:?}");
-    let blocked = Observation { oldest_pending_at: Some(i64::MAX), blocked: Some("SQLSTATE 53300".into()), ..behind };
+    let blocked =
+        Observation { oldest_pending_at: Some(i64::MAX), blocked: Some("SQLSTATE 53300".into()), ..behind };
     place.store.observe(&report(&declaration, vec![blocked])).await.unwrap();
-    assert_eq!(place.texts(STATUS).await, ["products|ready|partition events:1 is blocked: SQLSTATE 53300|2|0|0"]);
+    assert_eq!(
+        place.texts(STATUS).await,
+        ["products|ready|partition events:1 is blocked: SQLSTATE 53300|2|0|0"]
+    );
     let status = place.store.status(Some("catalogue")).await.unwrap();
     assert_eq!(status.len(), 2);
     assert!(status[1].owner_alive && status[1].observed_seconds_ago.unwrap() < 5.0);
-    assert_eq!((status[1].readable_end, status[1].blocked.as_deref()), (Some(NextOffset::new(3)), Some("SQLSTATE 53300")));
+    assert_eq!(
+        (status[1].readable_end, status[1].blocked.as_deref()),
+        (Some(NextOffset::new(3)), Some("SQLSTATE 53300"))
+    );
     assert!(place.store.status(Some("other")).await.unwrap().is_empty());
     // An older owner's word does not replace a newer one's.
     let newer = Writer::claim(place.store.clone(), &declaration, 1).await;
     place.store.observe(&report(&declaration, vec![observation(&newer)])).await.unwrap();
-    place.store.observe(&report(&declaration, vec![Observation { blocked: Some("old".into()), ..observation(&second) }])).await.unwrap();
+    place
+        .store
+        .observe(&report(
+            &declaration,
+            vec![Observation { blocked: Some("old".into()), ..observation(&second) }],
+        ))
+        .await
+        .unwrap();
     assert_eq!(place.store.status(None).await.unwrap()[1].blocked, None);
     assert_eq!(place.texts(STATUS).await, ["products|ready|-|0|0|0"]);
-    place.run("update {s}.projector_observations set observed_at = now() - interval '11 s' where partition = 0").await;
+    place
+        .run(
+            "update {s}.projector_observations set observed_at = now() - interval '11 s' where partition = 0",
+        )
+        .await;
     assert_eq!(place.texts(STATUS).await, ["products|unavailable|nobody observes partition events:0|0|-|0"]);
     place.store.sign_off(&InstanceId("instance-1".into())).await.unwrap();
     assert!(!place.store.status(None).await.unwrap()[1].owner_alive);
@@ -359,7 +399,10 @@ async fn a_request_to_resume_reaches_the_owner_and_only_it() {
         writer.fence = writer.fence.advanced_to(advance.to);
     };
     quarantined(&mut writer, "value_too_long").await;
-    assert_eq!(place.texts(STATUS).await, ["products|quarantined|partition events:0 is quarantined: value_too_long|-|-|0"]);
+    assert_eq!(
+        place.texts(STATUS).await,
+        ["products|quarantined|partition events:0 is quarantined: value_too_long|-|-|0"]
+    );
     let outcomes = place.store.request_resume(&request(None)).await.unwrap();
     assert_eq!(outcomes[0].state, ResumeState::LeftForNextOwner);
     let requests = place.store.observe(&report(&declaration, vec![observation(&writer)])).await.unwrap();
@@ -367,7 +410,10 @@ async fn a_request_to_resume_reaches_the_owner_and_only_it() {
     assert_eq!((&requests[0].partition, requests[0].revision), (&writer.partition, writer.fence.revision));
     let outcomes = place.store.request_resume(&request(Some(writer.partition.clone()))).await.unwrap();
     assert_eq!(outcomes[0].state, ResumeState::LeftForOwner);
-    assert_eq!(place.store.request_resume(&request(Some(TopicPartition::new("events", 1)))).await, Ok(vec![]));
+    assert_eq!(
+        place.store.request_resume(&request(Some(TopicPartition::new("events", 1)))).await,
+        Ok(vec![])
+    );
     // Entering another quarantine ends the request.
     quarantined(&mut writer, "log_expired").await;
     assert!(place.store.observe(&report(&declaration, vec![observation(&writer)])).await.unwrap().is_empty());
@@ -389,7 +435,12 @@ async fn several_tables_are_written_in_order_and_deleted_in_reverse() {
     let declaration = declaration(vec![orders, lines]);
     let mut writer = place.begin(&declaration).await;
     place.run("alter table {s}.lines__v1 add foreign key (order_id) references {s}.orders__v1").await;
-    let line = |change| RowChange { table: TableId(1), key: Box::new([Datum::Int(1), Datum::Int(2)]), aggregate: None, change };
+    let line = |change| RowChange {
+        table: TableId(1),
+        key: Box::new([Datum::Int(1), Datum::Int(2)]),
+        aggregate: None,
+        change,
+    };
     writer.commit(vec![line(set(vec![])), row(Datum::Int(1), set(vec![]))]).await;
     assert_eq!(place.view("lines").await, ["1|2"]);
     writer.commit(vec![row(Datum::Int(1), Change::delete()), line(Change::delete())]).await;
