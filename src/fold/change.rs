@@ -227,12 +227,11 @@ impl SummedColumns {
 
 impl Summed {
     fn of(column: &Column) -> Option<Self> {
-        let limit = match column.kind {
-            ColumnType::Numeric { precision_scale } => Limit::Numeric(precision_scale),
-            _ => {
-                let (min, max) = integer_range(&column.kind)?;
-                Limit::Integer { min, max }
-            }
+        let limit = if let ColumnType::Numeric { precision_scale } = column.kind {
+            Limit::Numeric(precision_scale)
+        } else {
+            let (min, max) = integer_range(&column.kind)?;
+            Limit::Integer { min, max }
         };
         let base = match &column.default {
             Some(default) if !default.is_null() => default.clone(),

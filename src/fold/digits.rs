@@ -15,13 +15,13 @@ pub(super) const MAX_SCALE: i64 = 16_383;
 /// Bits of the largest unscaled number that can fit `numeric`: ten bits hold at least three digits.
 const MAX_BITS: u64 = (131_072 + 16_383) * 10 / 3;
 
-/// A decimal number: `digits` × 10^`exponent`, negative or not.
+/// A decimal number: `significand` × 10^`exponent`, negative or not.
 ///
-/// The digits have no zeros at either end; those of zero are empty. The exponent saturates far outside every limit.
+/// The significand has no zeros at either end; that of zero is empty. The exponent saturates far outside every limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Digits<'a> {
     negative: bool,
-    digits: Cow<'a, str>,
+    significand: Cow<'a, str>,
     exponent: i64,
 }
 
@@ -60,13 +60,13 @@ impl<'a> Digits<'a> {
             ("", fraction) => Cow::Borrowed(fraction.trim_start_matches('0')),
             (whole, fraction) => Cow::Owned(format!("{whole}{fraction}")),
         };
-        Some(Self { negative, digits, exponent: exponent.saturating_sub(scale) }.trimmed())
+        Some(Self { negative, significand: digits, exponent: exponent.saturating_sub(scale) }.trimmed())
     }
 
     /// The digits of a whole number of 64 bits.
     pub(super) fn of_integer(number: i64) -> Digits<'static> {
         let digits = Cow::Owned(number.unsigned_abs().to_string());
-        Digits { negative: number < 0, digits, exponent: 0 }.trimmed()
+        Digits { negative: number < 0, significand: digits, exponent: 0 }.trimmed()
     }
 
     /// The digits of an exact decimal; `None` where it has more than any column could hold.
@@ -77,8 +77,12 @@ impl<'a> Digits<'a> {
         }
         let digits = Cow::Owned(unscaled.magnitude().to_string());
         Some(
-            Digits { negative: unscaled.sign() == Sign::Minus, digits, exponent: scale.saturating_neg() }
-                .trimmed(),
+            Digits {
+                negative: unscaled.sign() == Sign::Minus,
+                significand: digits,
+                exponent: scale.saturating_neg(),
+            }
+            .trimmed(),
         )
     }
 
@@ -88,14 +92,14 @@ impl<'a> Digits<'a> {
             return None;
         }
         let text = format!("{number:e}");
-        let Digits { negative, digits, exponent } = Digits::parse(&text)?;
-        Some(Digits { negative, digits: Cow::Owned(digits.into_owned()), exponent })
+        let Digits { negative, significand, exponent } = Digits::parse(&text)?;
+        Some(Digits { negative, significand: Cow::Owned(significand.into_owned()), exponent })
     }
 
     fn trimmed(mut self) -> Self {
-        let kept = self.digits.trim_end_matches('0').len();
-        let cut = i64::try_from(self.digits.len() - kept).unwrap_or(i64::MAX);
-        self.digits = match self.digits {
+        let kept = self.significand.trim_end_matches('0').len();
+        let cut = i64::try_from(self.significand.len() - kept).unwrap_or(i64::MAX);
+        self.significand = match self.significand {
             Cow::Borrowed(digits) => Cow::Borrowed(digits[..kept].trim_start_matches('0')),
             Cow::Owned(mut digits) => {
                 digits.truncate(kept);
@@ -104,18 +108,18 @@ impl<'a> Digits<'a> {
                 Cow::Owned(digits)
             }
         };
-        self.exponent = if self.digits.is_empty() { 0 } else { self.exponent.saturating_add(cut) };
+        self.exponent = if self.significand.is_empty() { 0 } else { self.exponent.saturating_add(cut) };
         self
     }
 
     /// Digits that count, from the first that is not 0 to the last.
     pub(super) fn significant(&self) -> usize {
-        self.digits.len()
+        self.significand.len()
     }
 
     /// Digits before the point; not positive for a number below 0.1 in size.
     fn whole_digits(&self) -> i64 {
-        i64::try_from(self.digits.len()).unwrap_or(i64::MAX).saturating_add(self.exponent)
+        i64::try_from(self.significand.len()).unwrap_or(i64::MAX).saturating_add(self.exponent)
     }
 
     /// Whether nothing follows the point.
@@ -131,7 +135,7 @@ impl<'a> Digits<'a> {
         if self.whole_digits() > 19 {
             return Err(Unfit::Range);
         }
-        let unsigned = self.digits.bytes().map(|digit| i128::from(digit - b'0'));
+        let unsigned = self.significand.bytes().map(|digit| i128::from(digit - b'0'));
         let unsigned = unsigned.chain((0..self.exponent).map(|_| 0)).fold(0, |sum, digit| sum * 10 + digit);
         let number = if self.negative { -unsigned } else { unsigned };
         i64::try_from(number).ok().filter(|number| (min..=max).contains(number)).ok_or(Unfit::Range)
@@ -140,7 +144,7 @@ impl<'a> Digits<'a> {
     /// Whether the number fits `numeric(precision, scale)`, or plain `numeric`, digit by digit.
     pub(super) fn fits_numeric(&self, precision_scale: Option<(u32, i32)>) -> Result<(), Unfit> {
         let (whole, scale) = numeric_limits(precision_scale);
-        if self.digits.is_empty() {
+        if self.significand.is_empty() {
             Ok(())
         } else if self.whole_digits() > whole {
             Err(Unfit::Range)
@@ -153,7 +157,7 @@ impl<'a> Digits<'a> {
 
     /// The number, normalised. To be asked only for what [`Digits::fits_numeric`].
     pub(super) fn numeric(&self) -> BigDecimal {
-        match BigInt::parse_bytes(self.digits.as_bytes(), 10) {
+        match BigInt::parse_bytes(self.significand.as_bytes(), 10) {
             Some(unscaled) => {
                 let unscaled = if self.negative { -unscaled } else { unscaled };
                 BigDecimal::new(unscaled, self.exponent.saturating_neg())
@@ -178,10 +182,10 @@ impl<'a> Digits<'a> {
         is_zero: impl Fn(&F) -> bool,
     ) -> Result<F, Unfit> {
         let sign = if self.negative { "-" } else { "" };
-        let digits = if self.digits.is_empty() { "0" } else { &self.digits };
+        let digits = if self.significand.is_empty() { "0" } else { &self.significand };
         let exponent = self.exponent.clamp(-100_000_000, 100_000_000);
         let number = format!("{sign}{digits}e{exponent}").parse::<F>().map_err(|_| Unfit::Range)?;
-        let lost = is_zero(&number) && !self.digits.is_empty();
+        let lost = is_zero(&number) && !self.significand.is_empty();
         if is_finite(number) && !lost { Ok(number) } else { Err(Unfit::Range) }
     }
 }

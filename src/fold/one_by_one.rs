@@ -385,6 +385,16 @@ proptest! {
                 prop_assert!(table.rows.is_sorted_by(|(a, ..), (b, ..)| a < b));
             }
         }
+        // Folding what has been folded changes nothing, and the size is that of what is there.
+        let mut again = folded.empty_like();
+        for FoldedTable { table, rows } in rounds.iter().flatten() {
+            for (key, aggregate, change) in rows {
+                let (key, aggregate, change) = ((*key).clone(), aggregate.cloned(), (*change).clone());
+                again.push(RowChange { table: *table, key, aggregate, change });
+            }
+        }
+        prop_assert_eq!(again.rounds(), rounds);
+        prop_assert_eq!(again.size(), folded.size());
     }
 
     #[test]

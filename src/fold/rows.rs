@@ -111,12 +111,7 @@ impl Folded {
                 vacant.insert(FoldedRow { changes: vec![next] });
             }
             Entry::Occupied(mut row) => {
-                let changes = &mut row.get_mut().changes;
-                let last = changes.pop();
-                self.size -= last.as_ref().map_or(0, FoldedChange::size);
-                let from = changes.len();
-                append(changes, last, next, &self.columns[table.0]);
-                self.size += changes[from..].iter().map(FoldedChange::size).sum::<usize>();
+                append(&mut row.get_mut().changes, next, &self.columns[table.0], &mut self.size);
             }
         }
     }
@@ -129,7 +124,7 @@ impl Folded {
         for (index, rows) in self.tables.iter().enumerate() {
             if !rows.is_empty() {
                 let mut rows: Vec<_> = rows.iter().collect();
-                rows.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+                rows.sort_unstable_by_key(|(key, _)| *key);
                 left.push((TableId(index), rows));
             }
         }
@@ -164,29 +159,30 @@ impl Folded {
     }
 }
 
-/// Appends `last` and `next` to the changes of a row: composed where that is possible.
+/// Appends `next` to the changes of a row, composed with those before it as far as that is possible, so that no two
+/// neighbours of the list can be composed. Keeps `size` in step.
 fn append(
     changes: &mut Vec<FoldedChange>,
-    last: Option<FoldedChange>,
-    next: FoldedChange,
+    mut next: FoldedChange,
     columns: &SummedColumns,
+    size: &mut usize,
 ) {
-    let Some(last) = last else {
-        changes.push(next);
-        return;
-    };
-    if last.aggregate != next.aggregate {
-        changes.extend([last, next]);
-        return;
+    while let Some(last) = changes.pop_if(|last| last.aggregate == next.aggregate) {
+        *size -= last.size();
+        let aggregate = last.aggregate;
+        match last.change.then(next.change, columns) {
+            Composed::One(change) => next = FoldedChange { aggregate, change },
+            Composed::Two(first, second) => {
+                let first = FoldedChange { aggregate: aggregate.clone(), change: first };
+                *size += first.size();
+                changes.push(first);
+                next = FoldedChange { aggregate, change: second };
+                break;
+            }
+        }
     }
-    let aggregate = last.aggregate;
-    match last.change.then(next.change, columns) {
-        Composed::One(change) => changes.push(FoldedChange { aggregate, change }),
-        Composed::Two(first, second) => changes.extend([
-            FoldedChange { aggregate: aggregate.clone(), change: first },
-            FoldedChange { aggregate, change: second },
-        ]),
-    }
+    *size += next.size();
+    changes.push(next);
 }
 
 fn size_of_key(key: &Key) -> usize {

@@ -325,11 +325,7 @@ fn is_single(number: f64) -> bool {
 }
 
 /// Whether a whole number below 2^63 is exactly this double.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "compared in 128 bits afterwards"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "compared in 128 bits afterwards")]
 fn is_exactly(nearest: f64, digits: &Digits<'_>) -> bool {
     digits.integer(i64::MIN, i64::MAX).is_ok_and(|number| nearest as i128 == i128::from(number))
 }

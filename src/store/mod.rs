@@ -4,9 +4,12 @@
 //! store passes. Nothing outside this module sees SQL, and nothing of a database's message leaves it but its code, the
 //! constraint and the column (promise P10). Errors are not classified here: see `pipeline::retry`.
 
+#[cfg(test)]
+pub(crate) mod contract;
 pub mod error;
 pub mod model;
 pub mod postgres;
+mod sql;
 pub mod sqlite;
 
 use std::sync::Arc;
