@@ -8,14 +8,14 @@ use super::PostgresStore;
 use super::catalogue::{self, ColumnFacts, Relation};
 use super::errors::sqlstate;
 use super::layout::make;
-use super::names::{self, quote};
+use super::names;
 use super::positions::get;
-use super::statements::AGGREGATE;
 use super::types;
 use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
 use crate::projection::{Column, ColumnType, Index, Nullability, Table};
 use crate::store::StoreError;
+use crate::store::sql::{AGGREGATE, key_columns, quote, quote_list};
 
 /// The statement that makes a table.
 pub(super) fn create_table(schema: &str, table: &Table, version: u32) -> String {
@@ -23,8 +23,7 @@ pub(super) fn create_table(schema: &str, table: &Table, version: u32) -> String 
     if table.stores_aggregate() {
         lines.push(format!("{} text not null", quote(AGGREGATE)));
     }
-    let key: Vec<String> = key_names(table).map(quote).collect();
-    lines.push(format!("primary key ({})", key.join(", ")));
+    lines.push(format!("primary key ({})", quote_list(key_names(table))));
     format!(
         "create table {}.{} (\n  {}\n)",
         quote(schema),
@@ -48,7 +47,7 @@ fn column_line(column: &Column) -> String {
 }
 
 fn key_names(table: &Table) -> impl Iterator<Item = &str> {
-    table.primary_key.iter().filter_map(|id| table.columns.get(id.0)).map(|column| column.name.as_str())
+    key_columns(table).map(|column| column.name.as_str())
 }
 
 /// Names and statements of a table's indexes.
@@ -58,7 +57,7 @@ pub(super) fn create_indexes(schema: &str, table: &Table, version: u32) -> Vec<(
         let what = match &index.expression {
             Some(expression) => format!("(({expression}))"),
             None => {
-                format!("({})", index.columns.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", "))
+                format!("({})", quote_list(index.columns.iter().map(String::as_str)))
             }
         };
         let method =

@@ -1,11 +1,12 @@
 //! Views: what readers query, and the state of what they query.
 
 use super::PostgresStore;
-use super::names::{self, quote};
+use super::names;
 use super::schema::refused;
 use super::work::Work;
 use crate::projection::{Declaration, Table, View, ViewBody};
 use crate::store::StoreError;
+use crate::store::sql::{quote, quote_list, with_tables};
 
 /// A view with fixed SQL. `{s}` stands for the schema.
 pub(super) struct FixedView {
@@ -24,41 +25,17 @@ pub(super) fn create_view(schema: &str, declaration: &Declaration, view: &View) 
             .tables
             .get(id.0)
             .map_or_else(String::new, |table| select(schema, table, declaration.version)),
-        ViewBody::Sql(sql) => with_tables(schema, declaration, sql),
+        ViewBody::Sql(sql) => {
+            with_tables(declaration, sql, |table| select(schema, table, declaration.version))
+        }
     };
     format!("create view {}.{} as\n{body}", quote(schema), quote(&view.name))
 }
 
 /// The rows of a table without the projector's own columns.
 fn select(schema: &str, table: &Table, version: u32) -> String {
-    let columns: Vec<String> = table.columns.iter().map(|column| quote(&column.name)).collect();
-    format!("select {} from {}.{}", columns.join(", "), quote(schema), quote(&table.physical_name(version)))
-}
-
-/// Puts row sources in place of `{table}`. Braces around anything else stay as they are.
-fn with_tables(schema: &str, declaration: &Declaration, sql: &str) -> String {
-    let mut out = String::with_capacity(sql.len());
-    let mut rest = sql.trim().trim_end_matches(';');
-    while let Some((before, after)) = rest.split_once('{') {
-        out.push_str(before);
-        let named = after.split_once('}').and_then(|(name, tail)| {
-            declaration.tables.iter().find(|table| table.name == name.trim()).map(|table| (table, tail))
-        });
-        match named {
-            Some((table, tail)) => {
-                out.push('(');
-                out.push_str(&select(schema, table, declaration.version));
-                out.push(')');
-                rest = tail;
-            }
-            None => {
-                out.push('{');
-                rest = after;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
+    let columns = quote_list(table.columns.iter().map(|column| column.name.as_str()));
+    format!("select {columns} from {}.{}", quote(schema), quote(&table.physical_name(version)))
 }
 
 /// The statements that let readers query a view.

@@ -2,6 +2,7 @@
 
 mod applying;
 mod concurrency;
+mod contract;
 mod faults;
 mod types;
 mod versions;
