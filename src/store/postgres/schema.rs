@@ -188,7 +188,8 @@ async fn verify(
                 &format!("add it: {kind}"),
             ));
         };
-        verify_column(work, physical, column, facts).await?;
+        let is_key = key_names(table).any(|name| name == column.name);
+        verify_column(work, physical, column, facts, is_key).await?;
     }
     if table.stores_aggregate() {
         let aggregate = relation.columns.iter().find(|facts| facts.name == AGGREGATE);
@@ -221,6 +222,7 @@ async fn verify_column(
     physical: &str,
     column: &Column,
     facts: &ColumnFacts,
+    is_key: bool,
 ) -> Result<(), StoreError> {
     let name = format!("{physical}.{}", column.name);
     let fix = "change it, or declare what is there in a new version";
@@ -231,10 +233,12 @@ async fn verify_column(
     {
         return Err(differs(format!("column {name} is {}; it should be {should}", facts.full_type), fix));
     }
-    let should_be_not_null = column.nullability == Nullability::NotNull;
     // A column of a primary key is NOT NULL whether or not it says so.
-    if should_be_not_null && !facts.is_not_null {
-        return Err(differs(format!("column {name} may be null; it should be not null"), fix));
+    let should_be_not_null = is_key || column.nullability == Nullability::NotNull;
+    if should_be_not_null != facts.is_not_null {
+        let (is, should) =
+            if facts.is_not_null { ("is not null", "nullable") } else { ("may be null", "not null") };
+        return Err(differs(format!("column {name} {is}; it should be {should}"), fix));
     }
     if facts.is_generated != column.generated.is_some() {
         let (is, should) = if facts.is_generated { ("generated", "plain") } else { ("plain", "generated") };
