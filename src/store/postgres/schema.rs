@@ -123,16 +123,13 @@ pub(super) async fn make_table(
 ) -> Result<Presence, StoreError> {
     check_names(table, version)?;
     let physical = table.physical_name(version);
-    let presence = match catalogue::relation(work, &store.schema, &physical).await? {
-        Some(relation) => {
-            verify(work, &physical, table, &relation).await?;
-            Presence::Found
-        }
-        None => {
-            let sql = create_table(&store.schema, table, version);
-            declared(work, &format!("table {}", table.name), &sql, store, &physical).await?;
-            Presence::Made
-        }
+    let presence = if let Some(relation) = catalogue::relation(work, &store.schema, &physical).await? {
+        verify(work, &physical, table, &relation).await?;
+        Presence::Found
+    } else {
+        let sql = create_table(&store.schema, table, version);
+        declared(work, &format!("table {}", table.name), &sql, store, &physical).await?;
+        Presence::Made
     };
     for (name, sql) in create_indexes(&store.schema, table, version) {
         if !catalogue::has_index(work, &store.schema, &name).await? {
