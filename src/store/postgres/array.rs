@@ -52,7 +52,7 @@ impl<'a> ColumnArray<'a> {
             (Datum::Int(number), Wire::Int4) => self.element(&narrow::<i32>(*number)?.to_be_bytes())?,
             (Datum::Int(number), Wire::Int2) => self.element(&narrow::<i16>(*number)?.to_be_bytes())?,
             (Datum::Int(number), Wire::Text) if self.is_numeric() => {
-                self.element(number.to_string().as_bytes())?
+                self.element(number.to_string().as_bytes())?;
             }
             (Datum::Numeric(number), Wire::Text) => self.element(number.to_string().as_bytes())?,
             (Datum::Double(number), Wire::Float8) => self.element(&number.to_be_bytes())?,

@@ -11,9 +11,10 @@ use super::errors::bug;
 use super::positions::{get, number, without_nul};
 use super::work::{Parameters, Work};
 use crate::dead_letter::{DeadLetter, headers};
-use crate::fault::{Reason, RecordFault, Stage};
+use crate::fault::RecordFault;
 use crate::position::RecordOffset;
-use crate::record::{Record, RecordCoordinates, RecordTimestamp, TopicPartition};
+use crate::record::{Record, RecordCoordinates, TopicPartition};
+use crate::store::sql;
 use crate::store::{DeadLetterFilter, DeadLetterKey, StoreError, StoredDeadLetter, VersionKey};
 
 /// Letters of one statement.
@@ -60,7 +61,7 @@ fn arrays(letters: &[&DeadLetter]) -> Parameters {
         .and(column(letters, |l| l.record.value.as_ref().map(|value| value.to_vec())))
         .and(column(letters, |l| headers::encode(&l.record.headers)))
         .and(column(letters, |l| l.record.timestamp.millis()))
-        .and(column(letters, |l| timestamp_type(l.record.timestamp)))
+        .and(column(letters, |l| sql::timestamp_type(l.record.timestamp)))
         .and(column(letters, |l| l.fault.stage.as_str()))
         .and(column(letters, |l| l.fault.reason.as_str()))
         .and(column(letters, |l| without_nul(&l.fault.detail)))
@@ -68,14 +69,6 @@ fn arrays(letters: &[&DeadLetter]) -> Parameters {
         .and(column(letters, |l| text(&l.fault.constraint)))
         .and(column(letters, |l| text(&l.fault.sqlstate)))
         .and(column(letters, |l| l.schema_id.map(i64::from)))
-}
-
-const fn timestamp_type(timestamp: RecordTimestamp) -> &'static str {
-    match timestamp {
-        RecordTimestamp::Create(_) => "create",
-        RecordTimestamp::LogAppend(_) => "log_append",
-        RecordTimestamp::Absent => "absent",
-    }
 }
 
 /// Marks dead letters as published. One that is gone or marked already is no error.
@@ -182,11 +175,8 @@ fn stored(row: &PgRow) -> Result<StoredDeadLetter, StoreError> {
     let headers = headers::decode(&blob)
         .map_err(|error| bug("read a dead letter", format!("its headers cannot be read: {error}")))?;
     let (millis, timestamp_type): (Option<i64>, String) = (get(row, 9)?, get(row, 10)?);
-    let timestamp = match (timestamp_type.as_str(), millis) {
-        ("create", Some(millis)) => RecordTimestamp::Create(millis),
-        ("log_append", Some(millis)) => RecordTimestamp::LogAppend(millis),
-        _ => RecordTimestamp::Absent,
-    };
+    let timestamp = sql::timestamp(&timestamp_type, millis)
+        .ok_or_else(|| bug("read a dead letter", "its time is not of the type that it names"))?;
     let bytes = |index| get::<Option<Vec<u8>>>(row, index).map(|bytes| bytes.map(Bytes::from));
     let schema_id: Option<i64> = get(row, 17)?;
     let letter = DeadLetter {
@@ -216,7 +206,7 @@ fn stored(row: &PgRow) -> Result<StoredDeadLetter, StoreError> {
 
 fn fault(row: &PgRow) -> Result<RecordFault, StoreError> {
     let (stage, reason): (String, String) = (get(row, 11)?, get(row, 12)?);
-    let known = stage_named(&stage).zip(Reason::ALL.iter().copied().find(|known| known.as_str() == reason));
+    let known = sql::stage(&stage).zip(sql::reason(&reason));
     let Some((stage, reason)) = known else {
         return Err(StoreError::Layout {
             problem: format!(
@@ -230,11 +220,4 @@ fn fault(row: &PgRow) -> Result<RecordFault, StoreError> {
     fault.constraint = get(row, 15)?;
     fault.sqlstate = get(row, 16)?;
     Ok(fault)
-}
-
-fn stage_named(name: &str) -> Option<Stage> {
-    use Stage::{Apply, Commit, Consume, Decode, Fold, Judge, Map, Validate};
-    [Consume, Decode, Map, Validate, Judge, Fold, Apply, Commit]
-        .into_iter()
-        .find(|stage| stage.as_str() == name)
 }

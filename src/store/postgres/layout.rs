@@ -3,7 +3,6 @@
 use super::PostgresStore;
 use super::catalogue::{self, Relation};
 use super::connections::Purpose;
-use super::names::quote;
 use super::positions::get;
 use super::schema::grant_tables;
 use super::types::quote_text;
@@ -11,6 +10,7 @@ use super::views::STATUS_VIEW;
 use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
 use crate::store::StoreError;
+use crate::store::sql::quote;
 
 /// The number of this layout.
 pub(super) const LAYOUT: i32 = 1;

@@ -51,7 +51,7 @@ use crate::record::TopicPartition;
 const CLAIM_LOCK: Duration = Duration::from_secs(2);
 
 /// How long making tables and indexes may take.
-const DDL: Duration = Duration::from_secs(600);
+const DDL: Duration = Duration::from_mins(10);
 
 /// A PostgreSQL database as a read store.
 pub struct PostgresStore {

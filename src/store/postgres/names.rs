@@ -1,14 +1,9 @@
-//! Names in SQL: quoted always, and never longer than PostgreSQL keeps.
+//! Names in SQL: never longer than PostgreSQL keeps.
 
 use crate::store::StoreError;
 
 /// The longest name that PostgreSQL keeps, in bytes. It cuts longer ones without an error.
 pub(super) const LONGEST: usize = 63;
-
-/// A name as SQL reads it, exactly.
-pub(super) fn quote(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
 
 /// Refuses a name that PostgreSQL would cut or cannot hold.
 pub(super) fn check(what: &str, name: &str) -> Result<(), StoreError> {

@@ -8,9 +8,10 @@ use super::register::{state, version_key};
 use super::work::{Parameters, Work};
 use crate::position::{Epoch, NextOffset, Revision};
 use crate::record::TopicPartition;
+use crate::store::sql;
 use crate::store::{
-    InstanceId, InstanceReport, OperatorAction, OperatorRequest, PartitionStatus, Quarantine, ResumeOutcome,
-    ResumeRequest, ResumeState, StoreError,
+    InstanceId, InstanceReport, OperatorRequest, PartitionStatus, Quarantine, ResumeOutcome, ResumeRequest,
+    ResumeState, StoreError,
 };
 
 /// A heartbeat that is older, in seconds, is that of an instance which has ended.
@@ -111,7 +112,8 @@ async fn observe_in(
             version: version_key(row, 0)?,
             partition: TopicPartition::new(get::<String>(row, 2)?, get(row, 3)?),
             revision: Revision::new(get(row, 4)?),
-            action: action(&get::<String>(row, 5)?)?,
+            action: sql::action(&get::<String>(row, 5)?)
+                .ok_or_else(|| bug("read requests", "a request of another name"))?,
         })
     };
     rows.iter().map(request).collect()
@@ -119,19 +121,6 @@ async fn observe_in(
 
 fn shown(millis: i64) -> i64 {
     millis.clamp(TIMES.0, TIMES.1)
-}
-
-const fn action_name(action: OperatorAction) -> &'static str {
-    match action {
-        OperatorAction::Resume => "resume",
-        OperatorAction::ResumeWithDeadLetter => "resume_with_dead_letter",
-    }
-}
-
-fn action(name: &str) -> Result<OperatorAction, StoreError> {
-    let known = [OperatorAction::Resume, OperatorAction::ResumeWithDeadLetter];
-    let found = known.into_iter().find(|action| action_name(*action) == name);
-    found.ok_or_else(|| bug("read requests", "a request of another name"))
 }
 
 pub(super) async fn sign_off(store: &PostgresStore, instance: &InstanceId) -> Result<(), StoreError> {
@@ -249,7 +238,7 @@ async fn request_resume_in(
             .and(version)
             .and(&*partition.topic)
             .and(partition.partition)
-            .and(action_name(request.action));
+            .and(sql::action_name(request.action));
         work.run(&update, parameters).await?;
         let is_owned: bool = get(row, 4)?;
         let state = if is_owned { ResumeState::LeftForOwner } else { ResumeState::LeftForNextOwner };

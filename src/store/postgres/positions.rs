@@ -102,28 +102,25 @@ async fn claim_in(
          where projection = $1 and version = $2 and topic = $3 and partition = $4",
     );
     let seen = work.rows(&select, row_of(claim)).await?;
-    let owned = match seen.first() {
-        Some(row) => {
-            let update = store.sql(&format!(
-                "update {{s}}.projector_positions set epoch = epoch + 1, owner = $5, updated_at = now() \
+    let owned = if let Some(row) = seen.first() {
+        let update = store.sql(&format!(
+            "update {{s}}.projector_positions set epoch = epoch + 1, owner = $5, updated_at = now() \
                  where projection = $1 and version = $2 and topic = $3 and partition = $4 and epoch = $6 \
                  returning {COLUMNS}"
-            ));
-            let epoch: i64 = get(row, 0)?;
-            work.rows(&update, row_of(claim).and(&*claim.instance.0).and(epoch)).await?
-        }
-        None => {
-            // It appeared after the version was registered. The version's row is held, so that nobody retires it meanwhile.
-            let insert = store.sql(&format!(
+        ));
+        let epoch: i64 = get(row, 0)?;
+        work.rows(&update, row_of(claim).and(&*claim.instance.0).and(epoch)).await?
+    } else {
+        // It appeared after the version was registered. The version's row is held, so that nobody retires it meanwhile.
+        let insert = store.sql(&format!(
                 "insert into {{s}}.projector_positions \
                    (projection, version, topic, partition, position, epoch, start_position, boundary, topic_id, owner) \
                  select projection, version, $3, $4, 0, 1, 0, 0, $6, $5 from {{s}}.projector_versions \
                  where projection = $1 and version = $2 and state <> 'retired' for key share \
                  on conflict do nothing returning {COLUMNS}"
             ));
-            let parameters = row_of(claim).and(&*claim.instance.0).and(claim.topic_id.as_deref());
-            work.rows(&insert, parameters).await?
-        }
+        let parameters = row_of(claim).and(&*claim.instance.0).and(claim.topic_id.as_deref());
+        work.rows(&insert, parameters).await?
     };
     if let Some(row) = owned.first() {
         return Ok(Claimed::Owned(position_row(row)?));

@@ -3,9 +3,9 @@
 use super::PostgresStore;
 use super::catalogue;
 use super::connections::Purpose;
-use super::names::quote;
 use super::positions::get;
 use super::work::{Parameters, Work};
+use crate::store::sql::quote;
 use crate::store::{Rows, StoreError};
 
 /// Columns that rows are ordered by, at most.

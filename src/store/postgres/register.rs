@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
-
 use super::PostgresStore;
 use super::catalogue;
 use super::connections::Purpose;
@@ -15,20 +13,10 @@ use super::views;
 use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
 use crate::projection::Declaration;
+use crate::store::sql::{self, declaration_json, quote};
 use crate::store::{
     LogIdentity, Promotion, Registered, Registration, StoreError, VersionKey, VersionRow, VersionState,
 };
-
-/// What the store keeps of a declaration: the names of what it made.
-fn declaration_json(declaration: &Declaration) -> String {
-    let tables: Vec<_> = declaration
-        .tables
-        .iter()
-        .map(|table| json!({"name": table.name, "physical": table.physical_name(declaration.version)}))
-        .collect();
-    let views: Vec<&str> = declaration.views.iter().map(|view| view.name.as_str()).collect();
-    json!({"tables": tables, "views": views}).to_string()
-}
 
 pub(super) async fn register(
     store: &PostgresStore,
@@ -181,7 +169,7 @@ async fn refuse_taken_names(
 
 /// A table of a new version must be empty: its content is a function of the log alone (promise P0).
 async fn refuse_rows(store: &PostgresStore, work: &mut Work<'_>, physical: &str) -> Result<(), StoreError> {
-    let table = format!("{}.{}", super::names::quote(&store.schema), super::names::quote(physical));
+    let table = format!("{}.{}", quote(&store.schema), quote(physical));
     let rows = work.rows(&format!("select from {table} limit 1"), Parameters::new()).await?;
     if rows.is_empty() {
         return Ok(());
@@ -332,9 +320,7 @@ pub(super) fn version_key(row: &sqlx::postgres::PgRow, index: usize) -> Result<V
 
 /// A state by its name.
 pub(super) fn state(name: &str) -> Result<VersionState, StoreError> {
-    use VersionState::{Building, CaughtUp, Live, Retired};
-    let known = [Building, CaughtUp, Live, Retired].into_iter().find(|state| state.as_str() == name);
-    known.ok_or_else(|| bug("read a version", format!("its state is {name}")))
+    sql::version_state(name).ok_or_else(|| bug("read a version", format!("its state is {name}")))
 }
 
 pub(super) async fn promote_first(

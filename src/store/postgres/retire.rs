@@ -5,12 +5,12 @@ use super::catalogue;
 use super::connections::Purpose;
 use super::errors::bug;
 use super::layout::lock;
-use super::names::quote;
 use super::positions::{get, number};
 use super::register::versions_in;
 use super::schema::refused;
 use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
+use crate::store::sql::quote;
 use crate::store::{RetirePlan, StoreError, VersionKey, VersionState};
 
 const RETIRE: &str = "retire a version";

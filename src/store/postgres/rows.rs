@@ -1,10 +1,12 @@
 //! Which statement writes which rows of a round, and the arrays that it takes.
 
+use bigdecimal::BigDecimal;
+
 use super::array::{ColumnArray, Mismatch};
 use super::statements::{Effect, Mode, Rest, Shape, Target, ToAbsent, ToPresent};
 use super::work::Parameters;
 use crate::fold::{Absent, Assign, Assignments, Change, Key, Present};
-use crate::projection::{ColumnId, ColumnType, Datum, Ownership};
+use crate::projection::{Column, ColumnId, ColumnType, Datum, Ownership};
 
 /// Rows of one statement, at most; a bound of the memory that their arrays take.
 const MOST_ROWS: usize = 20_000;
@@ -30,7 +32,7 @@ impl<'a> Sorted<'a> {
         let required: Vec<ColumnId> = target.required().collect();
         let mut sorted = Self::default();
         for row in rows {
-            match way(row.2, &required) {
+            match way(target, row.2, &required) {
                 Way::Nothing => {}
                 Way::Delete => sorted.deletes.push(*row),
                 Way::Shape(shape) => add(&mut sorted.by_shape, shape, *row),
@@ -80,7 +82,7 @@ enum Way {
     Mask(ToPresent, ToAbsent),
 }
 
-fn way(change: &Change, required: &[ColumnId]) -> Way {
+fn way(target: &Target<'_>, change: &Change, required: &[ColumnId]) -> Way {
     match (&change.present, &change.absent) {
         (Present::Keep, Absent::Nothing) => Way::Nothing,
         (Present::Delete, Absent::Nothing) => Way::Delete,
@@ -97,16 +99,42 @@ fn way(change: &Change, required: &[ColumnId]) -> Way {
         (Present::Merge(_) | Present::Replace(_), Absent::Insert(_)) => {
             Way::Mask(ToPresent::Update, ToAbsent::Insert)
         }
-        // An insert that lacks a required column is refused before it finds the row. That is right for a row that is made
-        // again, and wrong for one that is merged into.
+        // An insert that lacks a required column, or a sum that does not fit, is refused before the row is found. That is
+        // right for a row that is made again, and wrong for one that is merged into.
         (Present::Merge(assignments), Absent::InsertSame) => {
-            if required.iter().all(|id| assignments.binary_search_by_key(id, |(id, _)| *id).is_ok()) {
+            let is_given = |id| assignments.binary_search_by_key(id, |(id, _)| *id).is_ok();
+            let can_insert = |(id, assign): &(ColumnId, Assign)| match assign {
+                Assign::Set(_) => true,
+                Assign::Add(delta) => target.column(*id).is_some_and(|column| default_takes(column, delta)),
+            };
+            if required.iter().all(is_given) && assignments.iter().all(can_insert) {
                 Way::Shape(shape(Rest::Stays, assignments))
             } else {
                 Way::Mask(ToPresent::Update, ToAbsent::InsertSame)
             }
         }
         (Present::Replace(assignments), Absent::InsertSame) => Way::Shape(shape(Rest::Resets, assignments)),
+    }
+}
+
+/// Whether a column's default and `delta` give a value of the column, so that a row can be inserted with it.
+fn default_takes(column: &Column, delta: &Datum) -> bool {
+    match (&column.default, delta) {
+        (None | Some(Datum::Null), _) => true,
+        (Some(Datum::Int(default)), Datum::Int(delta)) => {
+            default.checked_add(*delta).is_some_and(|sum| match column.kind {
+                ColumnType::SmallInt => i16::try_from(sum).is_ok(),
+                ColumnType::Integer => i32::try_from(sum).is_ok(),
+                _ => true,
+            })
+        }
+        (Some(Datum::Numeric(default)), Datum::Numeric(delta)) => match column.kind {
+            ColumnType::Numeric { precision_scale: Some((precision, scale)) } => {
+                (default + delta).abs() < BigDecimal::new(1.into(), i64::from(scale) - i64::from(precision))
+            }
+            _ => true,
+        },
+        _ => false,
     }
 }
 

@@ -8,14 +8,14 @@ use super::PostgresStore;
 use super::catalogue::{self, ColumnFacts, Relation};
 use super::errors::sqlstate;
 use super::layout::make;
-use super::names::{self, quote};
+use super::names;
 use super::positions::get;
-use super::statements::AGGREGATE;
 use super::types;
 use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
 use crate::projection::{Column, ColumnType, Index, Nullability, Table};
 use crate::store::StoreError;
+use crate::store::sql::{AGGREGATE, key_columns, quote, quote_list};
 
 /// The statement that makes a table.
 pub(super) fn create_table(schema: &str, table: &Table, version: u32) -> String {
@@ -23,8 +23,7 @@ pub(super) fn create_table(schema: &str, table: &Table, version: u32) -> String 
     if table.stores_aggregate() {
         lines.push(format!("{} text not null", quote(AGGREGATE)));
     }
-    let key: Vec<String> = key_names(table).map(quote).collect();
-    lines.push(format!("primary key ({})", key.join(", ")));
+    lines.push(format!("primary key ({})", quote_list(key_names(table))));
     format!(
         "create table {}.{} (\n  {}\n)",
         quote(schema),
@@ -48,7 +47,7 @@ fn column_line(column: &Column) -> String {
 }
 
 fn key_names(table: &Table) -> impl Iterator<Item = &str> {
-    table.primary_key.iter().filter_map(|id| table.columns.get(id.0)).map(|column| column.name.as_str())
+    key_columns(table).map(|column| column.name.as_str())
 }
 
 /// Names and statements of a table's indexes.
@@ -58,7 +57,7 @@ pub(super) fn create_indexes(schema: &str, table: &Table, version: u32) -> Vec<(
         let what = match &index.expression {
             Some(expression) => format!("(({expression}))"),
             None => {
-                format!("({})", index.columns.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", "))
+                format!("({})", quote_list(index.columns.iter().map(String::as_str)))
             }
         };
         let method =
@@ -124,16 +123,13 @@ pub(super) async fn make_table(
 ) -> Result<Presence, StoreError> {
     check_names(table, version)?;
     let physical = table.physical_name(version);
-    let presence = match catalogue::relation(work, &store.schema, &physical).await? {
-        Some(relation) => {
-            verify(work, &physical, table, &relation).await?;
-            Presence::Found
-        }
-        None => {
-            let sql = create_table(&store.schema, table, version);
-            declared(work, &format!("table {}", table.name), &sql, store, &physical).await?;
-            Presence::Made
-        }
+    let presence = if let Some(relation) = catalogue::relation(work, &store.schema, &physical).await? {
+        verify(work, &physical, table, &relation).await?;
+        Presence::Found
+    } else {
+        let sql = create_table(&store.schema, table, version);
+        declared(work, &format!("table {}", table.name), &sql, store, &physical).await?;
+        Presence::Made
     };
     for (name, sql) in create_indexes(&store.schema, table, version) {
         if !catalogue::has_index(work, &store.schema, &name).await? {
@@ -189,7 +185,8 @@ async fn verify(
                 &format!("add it: {kind}"),
             ));
         };
-        verify_column(work, physical, column, facts).await?;
+        let is_key = key_names(table).any(|name| name == column.name);
+        verify_column(work, physical, column, facts, is_key).await?;
     }
     if table.stores_aggregate() {
         let aggregate = relation.columns.iter().find(|facts| facts.name == AGGREGATE);
@@ -222,6 +219,7 @@ async fn verify_column(
     physical: &str,
     column: &Column,
     facts: &ColumnFacts,
+    is_key: bool,
 ) -> Result<(), StoreError> {
     let name = format!("{physical}.{}", column.name);
     let fix = "change it, or declare what is there in a new version";
@@ -232,10 +230,12 @@ async fn verify_column(
     {
         return Err(differs(format!("column {name} is {}; it should be {should}", facts.full_type), fix));
     }
-    let should_be_not_null = column.nullability == Nullability::NotNull;
     // A column of a primary key is NOT NULL whether or not it says so.
-    if should_be_not_null && !facts.is_not_null {
-        return Err(differs(format!("column {name} may be null; it should be not null"), fix));
+    let should_be_not_null = is_key || column.nullability == Nullability::NotNull;
+    if should_be_not_null != facts.is_not_null {
+        let (is, should) =
+            if facts.is_not_null { ("is not null", "nullable") } else { ("may be null", "not null") };
+        return Err(differs(format!("column {name} {is}; it should be {should}"), fix));
     }
     if facts.is_generated != column.generated.is_some() {
         let (is, should) = if facts.is_generated { ("generated", "plain") } else { ("plain", "generated") };

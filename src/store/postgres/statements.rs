@@ -16,15 +16,12 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::names::quote;
 use super::types::{self, Wire};
-use crate::projection::{Column, ColumnId, ColumnType, Nullability, Table};
+use crate::projection::{Column, ColumnId, ColumnType, Table};
+use crate::store::sql::{self, AGGREGATE, key_columns, quote, quote_list};
 
 /// Shapes of one table that get a statement of their own; rows of further shapes are written by mask.
 const MOST_SHAPES: usize = 12;
-
-/// The column that stores a row's aggregate.
-pub(super) const AGGREGATE: &str = "projector_aggregate";
 
 /// What is done to one column in a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -144,22 +141,12 @@ impl<'a> Target<'a> {
 
     /// The columns that can be assigned, in declared order.
     pub(super) fn writable(&self) -> impl Iterator<Item = (ColumnId, &'a Column)> {
-        let key = &self.table.primary_key;
-        let columns = self.table.columns.iter().enumerate().map(|(index, column)| (ColumnId(index), column));
-        columns.filter(move |(id, column)| column.generated.is_none() && !key.contains(id))
+        sql::assignable(self.table)
     }
 
     /// Columns that an insert must name: NOT NULL, without a default.
     pub(super) fn required(&self) -> impl Iterator<Item = ColumnId> {
-        self.writable()
-            .filter(|(_, column)| {
-                column.nullability == Nullability::NotNull && types::default_of(column) == "null"
-            })
-            .map(|(id, _)| id)
-    }
-
-    fn key_columns(&self) -> impl Iterator<Item = &'a Column> {
-        self.table.primary_key.iter().filter_map(|id| self.table.columns.get(id.0))
+        sql::required(self.table)
     }
 
     fn text(&self, statement: &Statement) -> String {
@@ -240,7 +227,9 @@ impl<'a> Target<'a> {
         }
         if sets.is_empty() {
             // Only a key: written to itself, so that the row counts as there.
-            sets.extend(self.key_columns().take(1).map(|column| format!("{0} = t.{0}", quote(&column.name))));
+            sets.extend(
+                key_columns(self.table).take(1).map(|column| format!("{0} = t.{0}", quote(&column.name))),
+            );
         }
         let (table, join) = (&self.qualified, self.join());
         let touched = match present {
@@ -250,11 +239,17 @@ impl<'a> Target<'a> {
                 format!("update {table} as t set {} from s where {join} returning s.n", sets.join(", "))
             }
         };
+        // A row that is there and not touched must not even be tried to insert: a missing NOT NULL would be noticed first.
+        let untouched = if present == ToPresent::Keep || self.table.stores_aggregate() {
+            format!(" and not exists (select from {table} as t where {})", self.join_by_key())
+        } else {
+            String::new()
+        };
         let inserted = if absent == ToAbsent::Nothing {
             "select 1 where false".to_owned()
         } else {
             format!(
-                "insert into {table} ({}) select {} from s where not exists (select from u where u.n = s.n) \
+                "insert into {table} ({}) select {} from s where not exists (select from u where u.n = s.n){untouched} \
                  order by s.n on conflict ({}) do nothing returning 1",
                 rows.names.join(", "),
                 rows.expressions.join(", "),
@@ -297,7 +292,7 @@ impl<'a> Target<'a> {
     /// The arrays that every statement begins with: those of the key and, where rows carry it, of the aggregate.
     fn keyed(&self) -> Rows {
         let mut rows = Rows::default();
-        for (index, column) in self.key_columns().enumerate() {
+        for (index, column) in key_columns(self.table).enumerate() {
             let value = rows.value(format!("k{index}"), &column.kind);
             rows.insert(column, value);
         }
@@ -315,14 +310,14 @@ impl<'a> Target<'a> {
     }
 
     fn join_by_key(&self) -> String {
-        let equal = self.key_columns().enumerate().map(|(index, column)| {
+        let equal = key_columns(self.table).enumerate().map(|(index, column)| {
             format!("t.{} = {}", quote(&column.name), cast(&format!("s.k{index}"), &column.kind))
         });
         equal.collect::<Vec<_>>().join(" and ")
     }
 
     fn key_list(&self) -> String {
-        self.key_columns().map(|column| quote(&column.name)).collect::<Vec<_>>().join(", ")
+        quote_list(key_columns(self.table).map(|column| column.name.as_str()))
     }
 }
 

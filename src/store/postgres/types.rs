@@ -140,8 +140,7 @@ pub(super) fn quote_text(text: &str) -> String {
 /// What `add` counts from where the stored value is NULL or there is no row, as a literal; `None` stands for 0.
 pub(super) fn base(column: &Column) -> Option<String> {
     match &column.default {
-        None | Some(Datum::Null) => None,
-        Some(Datum::Int(0)) => None,
+        None | Some(Datum::Null | Datum::Int(0)) => None,
         Some(default) => Some(literal(&column.kind, default)),
     }
 }
@@ -248,7 +247,7 @@ mod tests {
         let array = ColumnType::Catalogue("text[]".into());
         let text = |text: &str| array_text(&array, text);
         assert_eq!(text(r#"["a","b \"c\" \\ {}",null,""]"#).unwrap(), r#"{"a","b \"c\" \\ {}",NULL,""}"#);
-        assert_eq!(text(r#"[[1,2.50],[3,4]]"#).unwrap(), r#"{{"1","2.50"},{"3","4"}}"#);
+        assert_eq!(text(r"[[1,2.50],[3,4]]").unwrap(), r#"{{"1","2.50"},{"3","4"}}"#);
         assert_eq!(text("[]").unwrap(), "{}");
         assert_eq!(text("{a,b}"), None);
         assert_eq!(text("[0:1]={1,2}"), None);

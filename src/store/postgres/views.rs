@@ -1,11 +1,12 @@
 //! Views: what readers query, and the state of what they query.
 
 use super::PostgresStore;
-use super::names::{self, quote};
+use super::names;
 use super::schema::refused;
 use super::work::Work;
 use crate::projection::{Declaration, Table, View, ViewBody};
 use crate::store::StoreError;
+use crate::store::sql::{quote, quote_list, with_tables};
 
 /// A view with fixed SQL. `{s}` stands for the schema.
 pub(super) struct FixedView {
@@ -24,41 +25,81 @@ pub(super) fn create_view(schema: &str, declaration: &Declaration, view: &View) 
             .tables
             .get(id.0)
             .map_or_else(String::new, |table| select(schema, table, declaration.version)),
-        ViewBody::Sql(sql) => with_tables(schema, declaration, sql),
+        ViewBody::Sql(sql) => {
+            let sql = with_aliases(declaration, sql);
+            with_tables(declaration, &sql, |table| select(schema, table, declaration.version))
+        }
     };
     format!("create view {}.{} as\n{body}", quote(schema), quote(&view.name))
 }
 
 /// The rows of a table without the projector's own columns.
 fn select(schema: &str, table: &Table, version: u32) -> String {
-    let columns: Vec<String> = table.columns.iter().map(|column| quote(&column.name)).collect();
-    format!("select {} from {}.{}", columns.join(", "), quote(schema), quote(&table.physical_name(version)))
+    let columns = quote_list(table.columns.iter().map(|column| column.name.as_str()));
+    format!("select {columns} from {}.{}", quote(schema), quote(&table.physical_name(version)))
 }
 
-/// Puts row sources in place of `{table}`. Braces around anything else stay as they are.
-fn with_tables(schema: &str, declaration: &Declaration, sql: &str) -> String {
+/// Words that may follow a table in a FROM clause and are no alias.
+const AFTER_TABLE: &[&str] = &[
+    "where",
+    "group",
+    "having",
+    "window",
+    "order",
+    "limit",
+    "offset",
+    "fetch",
+    "for",
+    "union",
+    "intersect",
+    "except",
+    "join",
+    "inner",
+    "left",
+    "right",
+    "full",
+    "cross",
+    "natural",
+    "on",
+    "using",
+    "tablesample",
+];
+
+/// Calls each `{table}` of a FROM clause by its own name where the SQL gives it none: PostgreSQL before 16 takes no row
+/// source without a name.
+fn with_aliases(declaration: &Declaration, sql: &str) -> String {
     let mut out = String::with_capacity(sql.len());
-    let mut rest = sql.trim().trim_end_matches(';');
+    let mut rest = sql;
     while let Some((before, after)) = rest.split_once('{') {
         out.push_str(before);
-        let named = after.split_once('}').and_then(|(name, tail)| {
-            declaration.tables.iter().find(|table| table.name == name.trim()).map(|table| (table, tail))
-        });
-        match named {
-            Some((table, tail)) => {
-                out.push('(');
-                out.push_str(&select(schema, table, declaration.version));
-                out.push(')');
-                rest = tail;
-            }
-            None => {
-                out.push('{');
-                rest = after;
-            }
+        let is_from = is_in_from(&out);
+        out.push('{');
+        rest = after;
+        let Some((name, tail)) = after.split_once('}') else { continue };
+        let Some(table) = declaration.tables.iter().find(|table| table.name == name.trim()) else { continue };
+        out.push_str(name);
+        out.push('}');
+        rest = tail;
+        if is_from && !begins_with_alias(tail) {
+            out.push_str(" as ");
+            out.push_str(&quote(&table.name));
         }
     }
     out.push_str(rest);
     out
+}
+
+fn is_in_from(before: &str) -> bool {
+    let before = before.trim_end();
+    let word = before.rsplit(|character: char| !character.is_alphanumeric()).next().unwrap_or_default();
+    before.ends_with(',') || ["from", "join", "lateral"].contains(&word.to_ascii_lowercase().as_str())
+}
+
+fn begins_with_alias(after: &str) -> bool {
+    let after = after.trim_start();
+    let word: String =
+        after.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect();
+    after.starts_with('"') || (!word.is_empty() && !AFTER_TABLE.contains(&word.to_ascii_lowercase().as_str()))
 }
 
 /// The statements that let readers query a view.
@@ -97,4 +138,26 @@ fn script(store: &PostgresStore, declaration: &Declaration, view: &View) -> Resu
     let mut statements = vec![create_view(&store.schema, declaration, view)];
     statements.extend(grants(&store.schema, &store.readers, view));
     Ok(statements.join(";\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::contract;
+
+    #[test]
+    fn a_table_without_an_alias_is_called_by_its_name() {
+        let declaration = contract::declaration(vec![contract::items()]);
+        for (sql, expected) in [
+            ("select 1 from {items}", "select 1 from {items} as \"items\""),
+            ("select 1 from {items}, {items} b", "select 1 from {items} as \"items\", {items} b"),
+            ("select 1 from {items} WHERE true", "select 1 from {items} as \"items\" WHERE true"),
+            ("a JOIN { items } AS x on true", "a JOIN { items } AS x on true"),
+            ("from {items} \"odd\"", "from {items} \"odd\""),
+            ("where id in {items}", "where id in {items}"),
+            ("from {other} '{items'", "from {other} '{items'"),
+        ] {
+            assert_eq!(with_aliases(&declaration, sql), expected);
+        }
+    }
 }

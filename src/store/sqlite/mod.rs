@@ -1,22 +1,44 @@
-//! SQLite: one process that writes, rows in STRICT tables, every transaction `begin immediate` with full synchronisation.
+//! SQLite as a read store: one file, to which one process at a time applies.
 //!
-//! Numeric, uuid, date, time and json are canonical text, timestamptz integer microseconds, bytes blobs, booleans 0 and 1.
+//! A lock file beside the database keeps a second `run` away ([`lock`]); other verbs may open the database meanwhile. Within
+//! the process one connection writes, with WAL and `synchronous = full`, and every transaction takes the file's write lock at
+//! BEGIN: so nothing changes between two statements of it, and a claim or a compare-and-set is never in a race.
+//!
+//! - [`connections`], [`errors`]: one transaction from BEGIN to its certain end; errors without values.
+//! - [`layout`], [`schema`], [`catalogue`]: tables and views, made or verified.
+//! - [`register`], [`positions`], [`observe`], [`retire`], [`dead_letters`], [`read`]: what the `projector_…` tables hold.
+//! - [`apply`], [`rows`], [`statements`], [`types`]: folded rows as parameters, and the SQL that writes them.
+//!
+//! Times of `timestamptz` are integers, microseconds since 1970-01-01 UTC; numeric, uuid, date, time, timestamp and json are
+//! canonical text; booleans are 0 and 1. Types that only PostgreSQL has are refused.
 
 mod apply;
-mod connection;
-mod ddl;
+mod catalogue;
+mod connections;
 mod dead_letters;
 mod errors;
 mod layout;
+mod lock;
+mod observe;
 mod positions;
+mod read;
 mod register;
-mod status;
+mod retire;
+mod rows;
+mod schema;
+mod statements;
+#[cfg(test)]
+mod tests;
+mod types;
 
+use std::fmt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, Row};
 
+use self::connections::Connections;
+use self::lock::RunLock;
 use super::{
     Advance, Applied, ClaimRequest, Claimed, DeadLetterFilter, DeadLetterKey, InstanceId, InstanceReport,
     OperatorRequest, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
@@ -24,93 +46,92 @@ use super::{
 };
 use crate::projection::Declaration;
 use crate::record::TopicPartition;
-pub use connection::OpenMode;
-use connection::{Connections, Verdict, transaction};
 
-/// A file with views, positions and dead letters.
-pub struct SqliteStore {
-    connections: Connections,
+/// What a database file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenMode {
+    /// To apply: one process at a time. Makes the file where there is none.
+    Run,
+    /// To look, or to leave a request; also while another process applies. Makes no file.
+    Inspect,
 }
 
-impl SqliteStore {
-    /// Opens a file.
-    ///
-    /// # Errors
-    /// Another process runs on it ([`OpenMode::Run`]), it is not there ([`OpenMode::Inspect`]), or it cannot be opened.
-    pub async fn open(path: &Path, mode: OpenMode) -> Result<Self, StoreError> {
-        let store = Self { connections: Connections::open(path, mode)? };
-        // Opened now, so that a path that cannot be used is found at start.
-        store.connections.writer().await?.keep();
-        Ok(store)
+/// A SQLite file as a read store.
+pub struct SqliteStore {
+    connections: Connections,
+    /// Held until the store is closed, where it applies.
+    lock: Mutex<Option<RunLock>>,
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").finish_non_exhaustive()
     }
 }
 
-/// Reads on the second connection, with whatever is committed.
-macro_rules! read {
-    ($store:ident, $connection:ident => $work:expr) => {{
-        let mut slot = $store.connections.reader().await?;
-        let $connection = &mut slot.connection;
-        let result = $work.await;
-        // A read that failed leaves no transaction behind, but perhaps a statement: the connection goes.
-        if result.is_ok() {
-            slot.keep();
-        }
-        result
-    }};
+impl SqliteStore {
+    /// Opens the database file at `path`. With [`OpenMode::Inspect`] nothing is touched before the first method is called.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] where another process applies to the file, or its folder cannot be written to.
+    // Opening is asynchronous for its callers, as that of any store.
+    #[expect(clippy::unused_async, reason = "callers open every store alike")]
+    pub async fn open(path: &Path, mode: OpenMode) -> Result<Self, StoreError> {
+        // The lock belongs to the file, whichever link leads to it.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let lock = match mode {
+            OpenMode::Run => Some(RunLock::take(&path)?),
+            OpenMode::Inspect => None,
+        };
+        Ok(Self { connections: Connections::new(&path, mode), lock: Mutex::new(lock) })
+    }
+
+    /// The SQL that makes the projector's own tables.
+    #[must_use]
+    pub fn layout_ddl() -> Vec<String> {
+        layout::ddl()
+    }
 }
 
 #[async_trait]
 impl ReadStore for SqliteStore {
     async fn lay_out(&self) -> Result<(), StoreError> {
-        transaction(&self.connections, "lay out the projector's tables", async |connection| {
-            layout::lay_out(connection).await.map(Verdict::Commit)
-        })
-        .await
+        layout::lay_out(&self.connections).await
     }
 
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
-        transaction(&self.connections, "register a version", async |connection| {
-            register::register(connection, registration).await
-        })
-        .await
+        register::register(&self.connections, registration).await
     }
 
     fn ddl(&self, declaration: &Declaration) -> Vec<String> {
-        let mut statements = ddl::tables(declaration).unwrap_or_default();
-        statements.extend(ddl::views(declaration));
+        let mut statements = Vec::new();
+        for table in &declaration.tables {
+            statements.push(schema::create_table(table, declaration.version));
+            let indexes = schema::create_indexes(table, declaration.version);
+            statements.extend(indexes.into_iter().map(|(_, sql)| sql));
+        }
+        statements.extend(declaration.views.iter().map(|view| schema::create_view(declaration, view)));
         statements
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {
-        read!(self, connection => register::versions(connection))
+        register::versions(&self.connections).await
     }
 
     async fn claim(&self, claim: &ClaimRequest) -> Result<Claimed, StoreError> {
-        transaction(&self.connections, "claim a partition", async |connection| {
-            positions::claim(connection, claim).await
-        })
-        .await
+        positions::claim(&self.connections, claim).await
     }
 
-    async fn apply(&self, batch: &Transaction<'_>) -> Result<Applied, StoreError> {
-        transaction(&self.connections, "apply a batch", async |connection| {
-            apply::apply(connection, batch).await
-        })
-        .await
+    async fn apply(&self, transaction: &Transaction<'_>) -> Result<Applied, StoreError> {
+        apply::apply(&self.connections, transaction).await
     }
 
     async fn outcome(&self, version: &VersionKey, expected: &[Advance]) -> Result<Vec<Outcome>, StoreError> {
-        transaction(&self.connections, "decide an unknown commit", async |connection| {
-            positions::outcome(connection, version, expected).await.map(Verdict::RollBack)
-        })
-        .await
+        positions::outcome(&self.connections, version, expected).await
     }
 
     async fn mark_published(&self, letters: &[DeadLetterKey]) -> Result<(), StoreError> {
-        transaction(&self.connections, "mark dead letters as published", async |connection| {
-            dead_letters::mark(connection, letters).await.map(Verdict::Commit)
-        })
-        .await
+        dead_letters::mark_published(&self.connections, letters).await
     }
 
     async fn unpublished(
@@ -119,93 +140,48 @@ impl ReadStore for SqliteStore {
         partition: &TopicPartition,
         limit: u32,
     ) -> Result<Vec<StoredDeadLetter>, StoreError> {
-        let filter = DeadLetterFilter {
-            projection: Some(version.projection.to_string()),
-            version: Some(version.version),
-            partition: Some(partition.clone()),
-            limit,
-            ..DeadLetterFilter::default()
-        };
-        read!(self, connection => dead_letters::read(connection, &filter, true))
+        dead_letters::unpublished(&self.connections, version, partition, limit).await
     }
 
     async fn dead_letters(&self, filter: &DeadLetterFilter) -> Result<Vec<StoredDeadLetter>, StoreError> {
-        read!(self, connection => dead_letters::read(connection, filter, false))
+        dead_letters::list(&self.connections, filter).await
     }
 
     async fn observe(&self, report: &InstanceReport) -> Result<Vec<OperatorRequest>, StoreError> {
-        transaction(&self.connections, "observe", async |connection| {
-            status::observe(connection, report).await
-        })
-        .await
+        observe::observe(&self.connections, report).await
     }
 
     async fn sign_off(&self, instance: &InstanceId) -> Result<(), StoreError> {
-        transaction(&self.connections, "sign off", async |connection| {
-            status::sign_off(connection, instance).await.map(Verdict::Commit)
-        })
-        .await
+        observe::sign_off(&self.connections, instance).await
     }
 
     async fn status(&self, projection: Option<&str>) -> Result<Vec<PartitionStatus>, StoreError> {
-        read!(self, connection => status::status(connection, projection))
+        observe::status(&self.connections, projection).await
     }
 
     async fn promote_first(&self, declaration: &Declaration) -> Result<Promotion, StoreError> {
-        transaction(&self.connections, "promote the first version", async |connection| {
-            register::promote_first(connection, declaration).await
-        })
-        .await
+        register::promote_first(&self.connections, declaration).await
     }
 
     async fn request_resume(&self, request: &ResumeRequest) -> Result<Vec<ResumeOutcome>, StoreError> {
-        transaction(&self.connections, "ask to resume", async |connection| {
-            status::request_resume(connection, request).await
-        })
-        .await
+        observe::request_resume(&self.connections, request).await
     }
 
     async fn retire_plan(&self, version: &VersionKey) -> Result<RetirePlan, StoreError> {
-        read!(self, connection => register::retire_plan(connection, version))
+        retire::plan(&self.connections, version).await
     }
 
     async fn retire(&self, version: &VersionKey) -> Result<RetirePlan, StoreError> {
-        transaction(&self.connections, "retire a version", async |connection| {
-            register::retire(connection, version).await
-        })
-        .await
+        retire::retire(&self.connections, version).await
     }
 
     async fn read_view(&self, view: &str, limit: u32) -> Result<Rows, StoreError> {
-        read!(self, connection => read_view(connection, view, limit))
+        read::read_view(&self.connections, view, limit).await
     }
 
     async fn close(&self) {
         self.connections.close().await;
+        // Only now may another process apply.
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
-}
-
-async fn read_view(
-    connection: &mut sqlx::sqlite::SqliteConnection,
-    view: &str,
-    limit: u32,
-) -> Result<Rows, StoreError> {
-    let action = "read a view";
-    let name = ddl::quote(view);
-    let columns: Vec<String> =
-        ddl::columns(connection, view).await?.into_iter().map(|(name, ..)| name).collect();
-    if columns.is_empty() {
-        return Err(StoreError::Refused {
-            problem: format!("there is no view {view}"),
-            fix: "it appears when its version has caught up; see `projector status`".to_owned(),
-        });
-    }
-    let texts: Vec<String> =
-        columns.iter().map(|name| format!("cast({} as text)", ddl::quote(name))).collect();
-    let sql = format!("select {} from {name} order by 1, 2 limit {limit}", texts.join(", "));
-    let sql = if columns.len() == 1 { sql.replace("order by 1, 2", "order by 1") } else { sql };
-    let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(connection).await.map_err(errors::failed(action))?;
-    let rows =
-        rows.iter().map(|row| (0..row.columns().len()).map(|index| row.get(index)).collect()).collect();
-    Ok(Rows { columns, rows })
 }

@@ -1,364 +1,309 @@
-//! Versions: registered, promoted, retired.
+//! Versions: registered with their tables, listed, and the first one promoted.
 
-use serde::{Deserialize, Serialize};
-use sqlx::sqlite::SqliteConnection;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::sqlite::SqliteRow;
 
-use super::connection::{Verdict, execute};
-use super::ddl::{self, quote};
-use super::errors::own;
+use super::connections::{Connections, Parameters, Purpose, Work};
+use super::errors::bug;
 use super::layout::NOW;
+use super::positions::{get, version_key};
+use super::schema::{self, Presence};
 use crate::projection::Declaration;
+use crate::store::sql::{self, DeclaredNames, declaration_json, quote};
 use crate::store::{
-    LogIdentity, Promotion, Registered, Registration, RetirePlan, StoreError, VersionKey, VersionRow,
-    VersionState,
+    LogIdentity, Promotion, Registered, Registration, StoreError, VersionKey, VersionRow, VersionState,
 };
 
-/// What a version consists of: kept with it, so that it can be retired when its file is gone.
-#[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    tables: Vec<String>,
-    views: Vec<String>,
-}
-
-impl Kept {
-    fn of(declaration: &Declaration) -> Self {
-        Self {
-            tables: declaration.tables.iter().map(|table| table.physical_name(declaration.version)).collect(),
-            views: declaration.views.iter().map(|view| view.name.clone()).collect(),
-        }
-    }
-}
-
-pub(super) async fn versions(connection: &mut SqliteConnection) -> Result<Vec<VersionRow>, StoreError> {
-    let sql = "select projection, version, state, text, digest, cluster_id, consumer_group from projector_versions \
-               order by projection, version";
-    let rows = sqlx::query(sql).fetch_all(connection).await.map_err(own("read the versions"))?;
-    rows.iter()
-        .map(|row| {
-            Ok(VersionRow {
-                key: key_of(row)?,
-                state: state_of(row.get(2))?,
-                text: row.get(3),
-                digest: row.get(4),
-                log: LogIdentity { cluster_id: row.get(5), consumer_group: row.get(6) },
-            })
-        })
-        .collect()
-}
-
-pub(super) fn key_of(row: &sqlx::sqlite::SqliteRow) -> Result<VersionKey, StoreError> {
-    let version: i64 = row.get(1);
-    let version = u32::try_from(version).map_err(|_| StoreError::Bug {
-        action: "read a version",
-        detail: "its number is out of range".to_owned(),
-    })?;
-    Ok(VersionKey { projection: row.get::<String, _>(0).into(), version })
-}
-
-pub(super) fn state_of(text: &str) -> Result<VersionState, StoreError> {
-    [VersionState::Building, VersionState::CaughtUp, VersionState::Live, VersionState::Retired]
-        .into_iter()
-        .find(|state| state.as_str() == text)
-        .ok_or_else(|| StoreError::Bug {
-            action: "read a version",
-            detail: "its state is not known".to_owned(),
-        })
-}
-
 pub(super) async fn register(
-    connection: &mut SqliteConnection,
+    connections: &Connections,
     registration: &Registration,
-) -> Result<Verdict<Registered>, StoreError> {
-    let declaration = &registration.declaration;
-    let known = versions(connection).await?;
-    let ours = known.iter().find(|row| {
-        row.key.projection.as_ref() == declaration.name && row.key.version == declaration.version
-    });
-    if let Some(row) = ours {
-        check_known(row, registration)?;
-        for table in &declaration.tables {
-            ddl::verify(connection, table, declaration.version).await?;
-        }
-        for statement in ddl::tables(declaration)?.iter().filter(|sql| !sql.starts_with("create table")) {
-            execute(connection, "make an index", statement).await?;
-        }
-        if row.state == VersionState::Live {
-            refresh_views(connection, declaration).await?;
-        }
-        return Ok(Verdict::Commit(Registered::Known));
-    }
-    if let Some(other) = known.iter().find(|row| row.key.projection.as_ref() == declaration.name) {
-        return Err(StoreError::Refused {
-            problem: format!(
-                "{} is registered, and versions beside each other are not in this release",
-                other.key
-            ),
-            fix: format!(
-                "`projector retire {} --execute` drops it, so that {} can be built",
-                other.key,
-                declaration.label()
-            ),
-        });
-    }
-    refuse_taken_names(connection, declaration).await?;
-    for statement in ddl::tables(declaration)? {
-        execute(connection, "make a table", &statement).await?;
-    }
-    insert(connection, registration).await?;
-    Ok(Verdict::Commit(Registered::New))
+) -> Result<Registered, StoreError> {
+    let mut work = Work::begin(connections, Purpose::Write, "register a version").await?;
+    let done = register_in(&mut work, registration).await;
+    work.end(done).await
 }
 
-fn check_known(row: &VersionRow, registration: &Registration) -> Result<(), StoreError> {
-    let declaration = &registration.declaration;
-    if row.digest != declaration.digest {
-        return Err(StoreError::Refused {
-            problem: format!("the mapping of {} has changed since it was registered", row.key),
-            fix: format!(
-                "take the change back, or start over: `projector retire {} --execute` drops the version, and the next run \
-                 builds it anew",
-                row.key
-            ),
-        });
+async fn register_in(work: &mut Work<'_>, registration: &Registration) -> Result<Registered, StoreError> {
+    let declaration = &*registration.declaration;
+    let rows = versions_in(work, Some(&declaration.name)).await?;
+    let mut served = rows.iter().filter(|row| row.state != VersionState::Retired);
+    let label = declaration.label();
+    match served.next() {
+        Some(row) if row.key.version == declaration.version => {
+            refuse_another(row, registration, &label)?;
+            known(work, declaration, row).await?;
+            Ok(Registered::Known)
+        }
+        Some(row) => Err(StoreError::Refused {
+            problem: format!("{label} cannot be registered while the store has {}", row.key),
+            fix: format!("retire that first: `projector retire {} --execute` drops everything of it", row.key),
+        }),
+        None => {
+            new(work, registration).await?;
+            Ok(Registered::New)
+        }
     }
-    if row.log != registration.log {
-        return Err(StoreError::Refused {
-            problem: format!(
-                "the positions of {} belong to group {} of cluster {}, not to group {} of cluster {}",
-                row.key,
-                row.log.consumer_group,
-                row.log.cluster_id,
-                registration.log.consumer_group,
-                registration.log.cluster_id
-            ),
-            fix: format!(
-                "correct `kafka` in projector.yaml, or `projector retire {} --execute` to start over",
-                row.key
-            ),
-        });
+}
+
+fn refuse_another(row: &VersionRow, registration: &Registration, label: &str) -> Result<(), StoreError> {
+    let refused = |problem: String, fix: String| Err(StoreError::Refused { problem, fix });
+    if row.digest != registration.declaration.digest {
+        return refused(
+            format!("{label} is registered with another mapping: its sources, tables or events have changed"),
+            format!("give the changed mapping a new version, or start over with `projector retire {label} --execute`"),
+        );
+    }
+    for (what, is, should) in [
+        ("cluster", &row.log.cluster_id, &registration.log.cluster_id),
+        ("consumer group", &row.log.consumer_group, &registration.log.consumer_group),
+    ] {
+        if is != should {
+            return refused(
+                format!("the positions of {label} belong to the {what} {is}, this process uses {should}"),
+                format!("use the {what} of the store, or start over with `projector retire {label} --execute`"),
+            );
+        }
     }
     Ok(())
 }
 
-/// A table or view of somebody else is never touched.
-async fn refuse_taken_names(
-    connection: &mut SqliteConnection,
+/// Verifies a version that is there already, and adds what is new in its declaration without changing content.
+async fn known(work: &mut Work<'_>, declaration: &Declaration, row: &VersionRow) -> Result<(), StoreError> {
+    for table in &declaration.tables {
+        let physical = table.physical_name(declaration.version);
+        if super::catalogue::kind(work, &physical).await?.is_none() {
+            return Err(StoreError::Layout {
+                problem: format!("table {physical} of {} is gone", declaration.label()),
+                fix: format!("restore it, or start over with `projector retire {} --execute`", declaration.label()),
+            });
+        }
+        schema::make_table(work, table, declaration.version).await?;
+    }
+    if row.state == VersionState::Live {
+        let before = declared_names(work, &row.key).await?.views;
+        remake_views(work, declaration, &before).await?;
+    } else {
+        schema::try_views(work, declaration).await?;
+    }
+    let sql = "update projector_versions set text = ?3, declaration = ?4, staleness_limit_seconds = ?5 \
+               where projection = ?1 and version = ?2";
+    let parameters = of(declaration)
+        .and(&*declaration.text)
+        .and(declaration_json(declaration))
+        .and(declaration.staleness.as_secs_f64());
+    work.run(sql, parameters).await.map(drop)
+}
+
+/// Makes the views of a live version as they are declared now: new and changed ones, and none that is no longer declared.
+async fn remake_views(
+    work: &mut Work<'_>,
     declaration: &Declaration,
+    before: &[String],
 ) -> Result<(), StoreError> {
-    let kept = Kept::of(declaration);
-    for name in kept.tables.iter().chain(&kept.views) {
-        let taken: Option<(String,)> = sqlx::query_as("select type from sqlite_master where name = ?")
-            .bind(name)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(own("look for names"))?;
-        if let Some((kind,)) = taken {
+    refuse_taken_names(work, declaration).await?;
+    for name in before.iter().filter(|name| !declaration.views.iter().any(|view| view.name == **name)) {
+        work.script(&format!("drop view if exists {}", quote(name))).await?;
+    }
+    for view in &declaration.views {
+        let is_ours = before.contains(&view.name);
+        if !is_ours && let Some(kind) = super::catalogue::kind(work, &view.name).await? {
+            return Err(schema::taken(&view.name, &kind));
+        }
+        schema::make_view(work, declaration, view).await?;
+    }
+    Ok(())
+}
+
+fn of(declaration: &Declaration) -> Parameters {
+    Parameters::new().and(&*declaration.name).and(i64::from(declaration.version))
+}
+
+async fn new(work: &mut Work<'_>, registration: &Registration) -> Result<(), StoreError> {
+    let declaration = &*registration.declaration;
+    refuse_taken_names(work, declaration).await?;
+    for table in &declaration.tables {
+        if schema::make_table(work, table, declaration.version).await? == Presence::Found {
+            refuse_rows(work, &table.physical_name(declaration.version)).await?;
+        }
+    }
+    schema::try_views(work, declaration).await?;
+    insert(work, registration).await
+}
+
+/// Refuses tables and views of another projection's names.
+async fn refuse_taken_names(work: &mut Work<'_>, declaration: &Declaration) -> Result<(), StoreError> {
+    let sql = "select projection, version, declaration from projector_versions \
+               where projection <> ?1 and state <> 'retired' order by projection, version";
+    for row in work.rows(sql, Parameters::new().and(&*declaration.name)).await? {
+        let taken = parsed(&get::<String>(&row, 2)?)?;
+        let wanted = declaration
+            .views
+            .iter()
+            .map(|view| view.name.clone())
+            .chain(declaration.tables.iter().map(|table| table.physical_name(declaration.version)));
+        let is_taken = |name: &String| {
+            taken.views.iter().chain(&taken.tables).any(|other| other.eq_ignore_ascii_case(name))
+        };
+        if let Some(name) = wanted.into_iter().find(is_taken) {
+            let owner = version_key(&row, 0)?;
             return Err(StoreError::Refused {
-                problem: format!(
-                    "a {kind} called {name} is there already, and is not of {}",
-                    declaration.label()
-                ),
-                fix: "give the table or view of the projection another name".to_owned(),
+                problem: format!("{name} of {} is a name of {owner} already", declaration.label()),
+                fix: "choose another name, or another file".to_owned(),
             });
         }
     }
     Ok(())
 }
 
-async fn insert(connection: &mut SqliteConnection, registration: &Registration) -> Result<(), StoreError> {
-    let action = "register a version";
-    let declaration = &registration.declaration;
-    let kept = serde_json::to_string(&Kept::of(declaration))
-        .map_err(|error| StoreError::Bug { action, detail: error.to_string() })?;
-    sqlx::query(
-        "insert into projector_versions (projection, version, state, text, digest, declaration, cluster_id, \
-         consumer_group, staleness_limit_seconds) values (?, ?, 'building', ?, ?, ?, ?, ?, ?)",
-    )
-    .bind(&declaration.name)
-    .bind(declaration.version)
-    .bind(&declaration.text)
-    .bind(&declaration.digest)
-    .bind(kept)
-    .bind(&registration.log.cluster_id)
-    .bind(&registration.log.consumer_group)
-    .bind(declaration.staleness.as_secs_f64())
-    .execute(&mut *connection)
-    .await
-    .map_err(own(action))?;
+/// A table of a new version must be empty: its content is a function of the log alone (promise P0).
+async fn refuse_rows(work: &mut Work<'_>, physical: &str) -> Result<(), StoreError> {
+    let table = quote(physical);
+    if work.rows_once(&format!("select 1 from {table} limit 1")).await?.is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::Refused {
+        problem: format!("table {physical} is there already and has rows that no registered version has written"),
+        fix: format!("look what they are; then `drop table {table}`, and start again"),
+    })
+}
+
+async fn insert(work: &mut Work<'_>, registration: &Registration) -> Result<(), StoreError> {
+    let declaration = &*registration.declaration;
+    let version = format!(
+        "insert into projector_versions \
+           (projection, version, state, text, digest, declaration, cluster_id, consumer_group, staleness_limit_seconds) \
+         values (?1, ?2, 'building', ?3, ?4, ?5, ?6, ?7, ?8) \
+         on conflict (projection, version) do update set state = excluded.state, text = excluded.text, \
+           digest = excluded.digest, declaration = excluded.declaration, cluster_id = excluded.cluster_id, \
+           consumer_group = excluded.consumer_group, staleness_limit_seconds = excluded.staleness_limit_seconds, \
+           registered_at = {NOW}, promoted_at = null"
+    );
+    let parameters = of(declaration)
+        .and(&*declaration.text)
+        .and(&*declaration.digest)
+        .and(declaration_json(declaration))
+        .and(&*registration.log.cluster_id)
+        .and(&*registration.log.consumer_group)
+        .and(declaration.staleness.as_secs_f64());
+    work.run(&version, parameters).await?;
+    let position = "insert into projector_positions \
+           (projection, version, topic, partition, position, start_position, boundary, topic_id) \
+         values (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7)";
     for start in &registration.partitions {
-        // An epoch that was never used: an owner from before a retire must not fit by chance.
-        let sql = format!(
-            "insert into projector_positions (projection, version, topic, partition, position, epoch, start_position, \
-             boundary, topic_id) values (?1, ?2, ?3, ?4, ?5, {NOW} / 1000, ?5, ?6, ?7)"
-        );
-        sqlx::query(AssertSqlSafe(sql))
-            .bind(&declaration.name)
-            .bind(declaration.version)
-            .bind(&*start.partition.topic)
-            .bind(start.partition.partition)
-            .bind(start.start.get())
-            .bind(start.boundary.get())
-            .bind(&start.topic_id)
-            .execute(&mut *connection)
-            .await
-            .map_err(own(action))?;
+        let parameters = of(declaration)
+            .and(&*start.partition.topic)
+            .and(start.partition.partition)
+            .and(start.start.get())
+            .and(start.boundary.get())
+            .and(start.topic_id.as_deref());
+        work.run(position, parameters).await?;
     }
     Ok(())
 }
 
-/// Views may change under one version: they are made again.
-async fn refresh_views(
-    connection: &mut SqliteConnection,
-    declaration: &Declaration,
-) -> Result<(), StoreError> {
-    let old = kept(connection, &declaration.name, declaration.version).await?;
-    for view in &old.views {
-        execute(connection, "drop a view", &format!("drop view if exists {}", quote(view))).await?;
-    }
-    for statement in ddl::views(declaration) {
-        execute(connection, "make a view", &statement).await?;
-    }
-    let action = "keep the names of views";
-    let kept = serde_json::to_string(&Kept::of(declaration))
-        .map_err(|error| StoreError::Bug { action, detail: error.to_string() })?;
-    sqlx::query("update projector_versions set declaration = ? where projection = ? and version = ?")
-        .bind(kept)
-        .bind(&declaration.name)
-        .bind(declaration.version)
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(own(action))
+pub(super) async fn versions(connections: &Connections) -> Result<Vec<VersionRow>, StoreError> {
+    let mut work = Work::begin(connections, Purpose::Read, "list the versions").await?;
+    let rows = versions_in(&mut work, None).await;
+    work.end(rows).await
 }
 
-async fn kept(connection: &mut SqliteConnection, projection: &str, version: u32) -> Result<Kept, StoreError> {
-    let action = "read a version";
-    let text: Option<(String,)> =
-        sqlx::query_as("select declaration from projector_versions where projection = ? and version = ?")
-            .bind(projection)
-            .bind(version)
-            .fetch_optional(connection)
-            .await
-            .map_err(own(action))?;
-    let Some((text,)) = text else {
-        return Err(not_registered(projection, version));
+pub(super) async fn versions_in(
+    work: &mut Work<'_>,
+    projection: Option<&str>,
+) -> Result<Vec<VersionRow>, StoreError> {
+    let sql = "select projection, version, state, text, digest, cluster_id, consumer_group from projector_versions \
+               where ?1 is null or projection = ?1 order by projection, version";
+    let rows = work.rows(sql, Parameters::new().and(projection)).await?;
+    let version = |row: &SqliteRow| {
+        Ok(VersionRow {
+            key: version_key(row, 0)?,
+            state: state(row, 2)?,
+            text: get(row, 3)?,
+            digest: get(row, 4)?,
+            log: LogIdentity { cluster_id: get(row, 5)?, consumer_group: get(row, 6)? },
+        })
     };
-    serde_json::from_str(&text).map_err(|error| StoreError::Bug { action, detail: error.to_string() })
+    rows.iter().map(version).collect()
 }
 
-fn not_registered(projection: &str, version: u32) -> StoreError {
-    StoreError::Refused {
-        problem: format!("{projection}@{version} is not registered"),
-        fix: "`projector status` lists what is".to_owned(),
-    }
+/// The state of a version in a column of an answer.
+pub(super) fn state(row: &SqliteRow, index: usize) -> Result<VersionState, StoreError> {
+    sql::version_state(&get::<String>(row, index)?).ok_or_else(|| bug("read a version", "a state of another name"))
+}
+
+/// What a registered version has made.
+pub(super) async fn declared_names(
+    work: &mut Work<'_>,
+    version: &VersionKey,
+) -> Result<DeclaredNames, StoreError> {
+    let sql = "select declaration from projector_versions where projection = ?1 and version = ?2";
+    let rows = work.rows(sql, super::positions::of(version)).await?;
+    let row = rows.first().ok_or_else(|| bug("read a version", "the version was there"))?;
+    parsed(&get::<String>(row, 0)?)
+}
+
+fn parsed(json: &str) -> Result<DeclaredNames, StoreError> {
+    DeclaredNames::parse(json).ok_or_else(|| bug("read a version", "a declaration of another form"))
 }
 
 pub(super) async fn promote_first(
-    connection: &mut SqliteConnection,
+    connections: &Connections,
     declaration: &Declaration,
-) -> Result<Verdict<Promotion>, StoreError> {
-    let action = "promote the first version";
-    let known = versions(connection).await?;
-    let of_projection: Vec<&VersionRow> =
-        known.iter().filter(|row| row.key.projection.as_ref() == declaration.name).collect();
-    let Some(ours) = of_projection.iter().find(|row| row.key.version == declaration.version) else {
-        return Ok(Verdict::RollBack(Promotion::NotYet));
-    };
-    if ours.state == VersionState::Live {
-        return Ok(Verdict::RollBack(Promotion::Live));
+) -> Result<Promotion, StoreError> {
+    // Asked for every second, and mostly in vain: a look first, which keeps nobody from writing.
+    let mut look = Work::begin(connections, Purpose::Read, PROMOTE).await?;
+    let seen = readiness(&mut look, declaration).await;
+    match look.end(seen).await? {
+        Readiness::Live => return Ok(Promotion::Live),
+        Readiness::NotYet => return Ok(Promotion::NotYet),
+        Readiness::Ready => {}
     }
-    if of_projection.iter().any(|row| row.state == VersionState::Live) {
-        return Ok(Verdict::RollBack(Promotion::NotYet));
-    }
-    let behind: (i64,) = sqlx::query_as(
-        "select count(*) from projector_positions where projection = ? and version = ? and position < boundary",
-    )
-    .bind(&declaration.name)
-    .bind(declaration.version)
-    .fetch_one(&mut *connection)
-    .await
-    .map_err(own(action))?;
-    if behind.0 > 0 {
-        return Ok(Verdict::RollBack(Promotion::NotYet));
-    }
-    refresh_views(connection, declaration).await?;
-    let sql = format!(
-        "update projector_versions set state = 'live', promoted_at = {NOW} where projection = ? and version = ?"
-    );
-    sqlx::query(AssertSqlSafe(sql))
-        .bind(&declaration.name)
-        .bind(declaration.version)
-        .execute(connection)
-        .await
-        .map_err(own(action))?;
-    Ok(Verdict::Commit(Promotion::Live))
+    let mut work = Work::begin(connections, Purpose::Write, PROMOTE).await?;
+    let promoted = promote_in(&mut work, declaration).await;
+    work.end(promoted).await
 }
 
-pub(super) async fn retire_plan(
-    connection: &mut SqliteConnection,
-    version: &VersionKey,
-) -> Result<RetirePlan, StoreError> {
-    let action = "plan to retire a version";
-    let known = versions(connection).await?;
-    let Some(row) = known.into_iter().find(|row| row.key == *version) else {
-        return Err(not_registered(&version.projection, version.version));
-    };
-    let kept = kept(connection, &version.projection, version.version).await?;
-    let mut tables = Vec::new();
-    for table in kept.tables {
-        let sql = format!("select count(*) from {}", quote(&table));
-        let (count,): (i64,) =
-            sqlx::query_as(AssertSqlSafe(sql)).fetch_one(&mut *connection).await.unwrap_or((0,));
-        tables.push((table, count));
-    }
-    let (dead_letters, open_dead_letters): (i64, i64) = sqlx::query_as(
-        "select count(*), count(*) filter (where state = 'open') from projector_dead_letters \
-         where projection = ? and version = ?",
-    )
-    .bind(&*version.projection)
-    .bind(version.version)
-    .fetch_one(&mut *connection)
-    .await
-    .map_err(own(action))?;
-    let sql = format!(
-        "select count(*) from projector_positions p join projector_instances i on i.instance = p.owner \
-         where p.projection = ? and p.version = ? and {NOW} - i.heartbeat_at < 10000000"
-    );
-    let (owners,): (i64,) = sqlx::query_as(AssertSqlSafe(sql))
-        .bind(&*version.projection)
-        .bind(version.version)
-        .fetch_one(connection)
-        .await
-        .map_err(own(action))?;
-    let views = if row.state == VersionState::Live { kept.views } else { Vec::new() };
-    Ok(RetirePlan { version: row, views, tables, dead_letters, open_dead_letters, in_use: owners > 0 })
+const PROMOTE: &str = "promote a version";
+
+/// How far a first version is.
+enum Readiness {
+    Live,
+    NotYet,
+    Ready,
 }
 
-pub(super) async fn retire(
-    connection: &mut SqliteConnection,
-    version: &VersionKey,
-) -> Result<Verdict<RetirePlan>, StoreError> {
-    let action = "retire a version";
-    let plan = retire_plan(connection, version).await?;
-    for view in &plan.views {
-        execute(connection, action, &format!("drop view if exists {}", quote(view))).await?;
+async fn readiness(work: &mut Work<'_>, declaration: &Declaration) -> Result<Readiness, StoreError> {
+    let sql = "select v.state, \
+           exists (select 1 from projector_positions p \
+             where p.projection = v.projection and p.version = v.version and p.position < p.boundary), \
+           exists (select 1 from projector_versions o \
+             where o.projection = v.projection and o.version <> v.version and o.state = 'live') \
+         from projector_versions v where v.projection = ?1 and v.version = ?2 and v.state <> 'retired'";
+    let rows = work.rows(sql, of(declaration)).await?;
+    let Some(row) = rows.first() else {
+        return Err(StoreError::Refused {
+            problem: format!("{} is not registered", declaration.label()),
+            fix: "start it with `projector run` first".to_owned(),
+        });
+    };
+    let (behind, other_is_live): (i64, i64) = (get(row, 1)?, get(row, 2)?);
+    Ok(match state(row, 0)? {
+        VersionState::Live => Readiness::Live,
+        _ if behind != 0 || other_is_live != 0 => Readiness::NotYet,
+        _ => Readiness::Ready,
+    })
+}
+
+async fn promote_in(work: &mut Work<'_>, declaration: &Declaration) -> Result<Promotion, StoreError> {
+    match readiness(work, declaration).await? {
+        Readiness::Live => return Ok(Promotion::Live),
+        Readiness::NotYet => return Ok(Promotion::NotYet),
+        Readiness::Ready => {}
     }
-    for (table, _) in plan.tables.iter().rev() {
-        execute(connection, action, &format!("drop table if exists {}", quote(table))).await?;
-    }
-    for table in [
-        "projector_observations",
-        "projector_positions",
-        "projector_dead_letters",
-        "projector_sequences",
-        "projector_versions",
-    ] {
-        sqlx::query(AssertSqlSafe(format!("delete from {table} where projection = ? and version = ?")))
-            .bind(&*version.projection)
-            .bind(version.version)
-            .execute(&mut *connection)
-            .await
-            .map_err(own(action))?;
-    }
-    Ok(Verdict::Commit(plan))
+    // No view is ours yet: one that is there is somebody else's.
+    remake_views(work, declaration, &[]).await?;
+    let sql = format!(
+        "update projector_versions set state = 'live', promoted_at = {NOW} where projection = ?1 and version = ?2"
+    );
+    work.run(&sql, of(declaration)).await?;
+    Ok(Promotion::Live)
 }

@@ -1,13 +1,8 @@
 //! Rows, dead letters and positions in one transaction.
 
 use super::*;
-use crate::dead_letter::DeadLetter;
-use crate::fault::{Reason, RecordFault, Stage};
 use crate::fold::{Absent, Assignments, FoldedTable, Key, Present};
-use crate::position::{Epoch, RecordOffset};
 use crate::projection::ColumnId;
-use crate::record::{Header, Record, RecordCoordinates, RecordTimestamp};
-use crate::store::{DeadLetterFilter, Outcome, Quarantine};
 
 #[tokio::test]
 async fn rows_and_position_change_together_or_not_at_all() {
@@ -26,92 +21,6 @@ async fn rows_and_position_change_together_or_not_at_all() {
     assert_eq!(place.view("products").await, ["p3|∅|∅"]);
     let positions = place.texts("select position::text, epoch::text, revision::text from {s}.projector_positions where partition = 0").await;
     assert_eq!(positions, ["3|2|3"]);
-    place.end().await;
-}
-
-#[tokio::test]
-async fn of_several_partitions_the_fenced_ones_are_named_and_nothing_is_written() {
-    let place = Place::new().await;
-    let declaration = products();
-    let first = place.begin(&declaration).await;
-    let second = Writer::claim(place.store.clone(), &declaration, 1).await;
-    Writer::claim(place.store.clone(), &declaration, 1).await;
-    let version = key(&declaration);
-    let mut folded = Folded::new(&declaration.tables);
-    folded.push(row(text("p1"), set(vec![])));
-    let transaction = |advances| Transaction {
-        version: &version,
-        tables: &declaration.tables,
-        rounds: folded.rounds(),
-        dead_letters: Vec::new(),
-        published: Vec::new(),
-        advances,
-    };
-    let both = [first.advance(5), second.advance(7)];
-    assert_eq!(place.store.apply(&transaction(&both)).await, Ok(Applied::Fenced(vec![1])));
-    assert_eq!(place.view("products").await, [""; 0]);
-    assert_eq!(place.store.apply(&transaction(&both[..1])).await, Ok(Applied::Committed));
-    assert_eq!(place.store.outcome(&version, &both).await, Ok(vec![Outcome::Applied, Outcome::Fenced]));
-    place.end().await;
-}
-
-#[tokio::test]
-async fn an_unknown_commit_is_decided_by_the_row() {
-    let place = Place::new().await;
-    let declaration = products();
-    let mut writer = place.begin(&declaration).await;
-    let version = key(&declaration);
-    let advance = writer.advance(1);
-    let outcome = async || place.store.outcome(&version, std::slice::from_ref(&advance)).await.unwrap();
-    assert_eq!(outcome().await, [Outcome::NotApplied]);
-    writer.commit(Vec::new()).await;
-    assert_eq!(outcome().await, [Outcome::Applied]);
-    Writer::claim(place.store.clone(), &declaration, 0).await;
-    assert_eq!(outcome().await, [Outcome::Fenced]);
-    place.run("delete from {s}.projector_positions").await;
-    assert_eq!(outcome().await, [Outcome::Fenced]);
-    place.end().await;
-}
-
-#[tokio::test]
-async fn a_quarantine_is_kept_entered_and_ended_with_the_position() {
-    let place = Place::new().await;
-    let declaration = products();
-    let writer = place.begin(&declaration).await;
-    let version = key(&declaration);
-    let quarantine = Quarantine { reason: "bug".into(), detail: "the \0 numbers".into() };
-    let mut fence = writer.fence;
-    for (change, expected) in [
-        (QuarantineChange::Enter(quarantine.clone()), Some("bug")),
-        (QuarantineChange::Keep, Some("bug")),
-        (QuarantineChange::End, None),
-    ] {
-        let advance = Advance {
-            expected: fence,
-            to: fence.position,
-            quarantine: change,
-            leader_epoch: Some(4),
-            topic_id: Some("another".into()),
-            ..writer.advance(0)
-        };
-        let transaction = Transaction {
-            version: &version,
-            tables: &declaration.tables,
-            rounds: Vec::new(),
-            dead_letters: Vec::new(),
-            published: Vec::new(),
-            advances: std::slice::from_ref(&advance),
-        };
-        assert_eq!(place.store.apply(&transaction).await, Ok(Applied::Committed));
-        fence = fence.advanced_to(fence.position);
-        let status = place.store.status(Some("catalogue")).await.unwrap();
-        assert_eq!(status[0].quarantine.as_ref().map(|quarantine| quarantine.reason.as_str()), expected);
-    }
-    let Claimed::Owned(claimed) = place.store.claim(&claim(&declaration, 0)).await.unwrap() else {
-        panic!("owned")
-    };
-    assert_eq!((claimed.topic_id.as_deref(), claimed.leader_epoch), (Some("another"), Some(4)));
-    assert_eq!(claimed.fence.epoch, Epoch::new(2));
     place.end().await;
 }
 
@@ -176,6 +85,7 @@ fn assignments(dice: &mut Dice, with_required: bool) -> Assignments {
 /// A change that this row takes: where it makes one, the required column is given.
 fn change(dice: &mut Dice, is_there: bool) -> Change {
     let present = match dice.roll(6) {
+        0 if is_there => return Change { present: Present::Keep, absent: Absent::InsertSame },
         0 => Present::Keep,
         1 => Present::Delete,
         2 => Present::Replace(assignments(dice, true)),
@@ -382,95 +292,5 @@ async fn more_rows_than_one_statement_takes_are_all_written() {
         .commit((0..45_000).map(|number| row(text(&format!("p{number:06}")), Change::delete())).collect())
         .await;
     assert_eq!(place.count("select count(*) from {s}.products").await, 0);
-    place.end().await;
-}
-
-fn letter(declaration: &Declaration, offset: i64) -> DeadLetter {
-    let mut fault = RecordFault::new(Stage::Validate, Reason::ValueTooLong, "the text is too long");
-    fault.column = Some("products.name".into());
-    let header = |name: &str, value: Option<&'static [u8]>| Header {
-        name: name.into(),
-        value: value.map(bytes::Bytes::from_static),
-    };
-    DeadLetter {
-        version: key(declaration),
-        topic_id: Some("topic-id".into()),
-        record: Record {
-            coordinates: RecordCoordinates {
-                topic_partition: TopicPartition::new("events", 0),
-                offset: RecordOffset::new(offset),
-            },
-            leader_epoch: None,
-            timestamp: RecordTimestamp::LogAppend(1_700_000_000_123),
-            key: Some(bytes::Bytes::from_static(b"\x00\xff")),
-            value: None,
-            headers: vec![header("a", Some(b"\x00\x01")), header("a", None), header("b", Some(b""))],
-        },
-        fault,
-        schema_id: Some(u32::MAX),
-    }
-}
-
-#[tokio::test]
-async fn dead_letters_are_kept_byte_for_byte_and_published_once() {
-    let place = Place::new().await;
-    let declaration = products();
-    let mut writer = place.begin(&declaration).await;
-    let version = key(&declaration);
-    let letters = [letter(&declaration, 1), letter(&declaration, 0)];
-    // The second time they are there already.
-    for published in [Vec::new(), vec![letters[1].key()]] {
-        let advance = writer.advance(1);
-        let transaction = Transaction {
-            version: &version,
-            tables: &declaration.tables,
-            rounds: Vec::new(),
-            dead_letters: letters.iter().collect(),
-            published,
-            advances: std::slice::from_ref(&advance),
-        };
-        assert_eq!(place.store.apply(&transaction).await, Ok(Applied::Committed));
-        writer.fence = writer.fence.advanced_to(advance.to);
-    }
-    let partition = TopicPartition::new("events", 0);
-    let waiting = place.store.unpublished(&version, &partition, 10).await.unwrap();
-    assert_eq!(waiting.len(), 1);
-    assert_eq!(waiting[0].letter.key(), letters[0].key());
-    place.store.mark_published(&[letters[0].key(), letter(&declaration, 99).key()]).await.unwrap();
-    assert!(place.store.unpublished(&version, &partition, 10).await.unwrap().is_empty());
-    let filter = DeadLetterFilter { offset: Some(1), limit: 10, ..DeadLetterFilter::default() };
-    let found = place.store.dead_letters(&filter).await.unwrap();
-    let (stored, sent) = (&found[0].letter, &letters[0]);
-    assert_eq!((&stored.record.key, &stored.record.value), (&sent.record.key, &sent.record.value));
-    assert_eq!(
-        (&stored.record.headers, stored.record.timestamp),
-        (&sent.record.headers, sent.record.timestamp)
-    );
-    assert_eq!((&stored.fault, stored.schema_id), (&sent.fault, sent.schema_id));
-    assert_eq!((found[0].state.as_str(), found[0].published_at.is_some()), ("open", true));
-    for (filter, expected) in [
-        (DeadLetterFilter { projection: Some("other".into()), limit: 10, ..DeadLetterFilter::default() }, 0),
-        (
-            DeadLetterFilter {
-                reason: Some("value_too_long".into()),
-                limit: 1,
-                ..DeadLetterFilter::default()
-            },
-            1,
-        ),
-        (
-            DeadLetterFilter {
-                partition: Some(partition),
-                state: Some("open".into()),
-                version: Some(1),
-                limit: 10,
-                ..DeadLetterFilter::default()
-            },
-            2,
-        ),
-    ] {
-        assert_eq!(place.store.dead_letters(&filter).await.unwrap().len(), expected, "{filter:?}");
-    }
-    assert_eq!(place.store.status(None).await.unwrap()[0].open_dead_letters, 2);
     place.end().await;
 }

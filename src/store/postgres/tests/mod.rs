@@ -2,6 +2,7 @@
 
 mod applying;
 mod concurrency;
+mod contract;
 mod faults;
 mod types;
 mod versions;
@@ -217,7 +218,7 @@ fn declaration(tables: Vec<Table>) -> Declaration {
         tables,
         unknown_events: UnknownEvents::Ignore,
         on_error: OnError::DeadLetter,
-        staleness: Duration::from_secs(120),
+        staleness: Duration::from_mins(2),
         text: "projection: catalogue".into(),
         digest: "digest-1".into(),
     }

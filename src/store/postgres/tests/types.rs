@@ -136,7 +136,7 @@ async fn types_of_the_catalogue_are_written_by_cast() {
     writer.commit(vec![row(Datum::Int(1), set(vec![(3, Datum::Catalogue("{x,y}".into()))]))]).await;
     assert_eq!(
         place.view("documents").await,
-        [r#"1|{"title": "Blue lamp"}|10.0.0.1|{x,y}|ok|abc|'blue':1 'lamp':2|[1,5)"#]
+        [r#"1|{"title": "Blue lamp"}|10.0.0.1/32|{x,y}|ok|abc|'blue':1 'lamp':2|[1,5)"#]
     );
     let indexed = "select count(*) from pg_indexes where schemaname = $$s$$ and indexdef like '%USING gin%'";
     assert_eq!(place.count(&indexed.replace("$$s$$", &format!("'{}'", place.schema))).await, 1);

@@ -1,11 +1,7 @@
 //! Layout, registration, promotion, status and retirement.
 
 use super::*;
-use crate::projection::ColumnId;
-use crate::store::{
-    InstanceReport, Observation, OperatorAction, Promotion, Quarantine, Registered, ResumeRequest,
-    ResumeState, VersionState,
-};
+use crate::store::{InstanceReport, Observation, Promotion, Registered, VersionState};
 
 #[tokio::test]
 async fn laying_out_twice_changes_nothing_and_a_difference_is_named() {
@@ -369,81 +365,5 @@ async fn the_status_view_and_status_follow_the_observations() {
     assert_eq!(place.texts(STATUS).await, ["products|unavailable|nobody observes partition events:0|0|-|0"]);
     place.store.sign_off(&InstanceId("instance-1".into())).await.unwrap();
     assert!(!place.store.status(None).await.unwrap()[1].owner_alive);
-    place.end().await;
-}
-
-#[tokio::test]
-async fn a_request_to_resume_reaches_the_owner_and_only_it() {
-    let place = Place::new().await;
-    let declaration = products();
-    let mut writer = place.begin(&declaration).await;
-    let request = |partition| ResumeRequest {
-        projection: "catalogue".into(),
-        partition,
-        action: OperatorAction::ResumeWithDeadLetter,
-    };
-    assert_eq!(place.store.request_resume(&request(None)).await, Ok(vec![]));
-    let quarantined = async |writer: &mut Writer, reason: &str| {
-        let quarantine = Quarantine { reason: reason.into(), detail: "numbers".into() };
-        let advance = Advance { quarantine: QuarantineChange::Enter(quarantine), ..writer.advance(0) };
-        let version = key(&declaration);
-        let transaction = Transaction {
-            version: &version,
-            tables: &declaration.tables,
-            rounds: Vec::new(),
-            dead_letters: Vec::new(),
-            published: Vec::new(),
-            advances: std::slice::from_ref(&advance),
-        };
-        assert_eq!(place.store.apply(&transaction).await, Ok(Applied::Committed));
-        writer.fence = writer.fence.advanced_to(advance.to);
-    };
-    quarantined(&mut writer, "value_too_long").await;
-    assert_eq!(
-        place.texts(STATUS).await,
-        ["products|quarantined|partition events:0 is quarantined: value_too_long|-|-|0"]
-    );
-    let outcomes = place.store.request_resume(&request(None)).await.unwrap();
-    assert_eq!(outcomes[0].state, ResumeState::LeftForNextOwner);
-    let requests = place.store.observe(&report(&declaration, vec![observation(&writer)])).await.unwrap();
-    assert_eq!(requests[0].action, OperatorAction::ResumeWithDeadLetter);
-    assert_eq!((&requests[0].partition, requests[0].revision), (&writer.partition, writer.fence.revision));
-    let outcomes = place.store.request_resume(&request(Some(writer.partition.clone()))).await.unwrap();
-    assert_eq!(outcomes[0].state, ResumeState::LeftForOwner);
-    assert_eq!(
-        place.store.request_resume(&request(Some(TopicPartition::new("events", 1)))).await,
-        Ok(vec![])
-    );
-    // Entering another quarantine ends the request.
-    quarantined(&mut writer, "log_expired").await;
-    assert!(place.store.observe(&report(&declaration, vec![observation(&writer)])).await.unwrap().is_empty());
-    let error = place.store.request_resume(&request(None)).await.unwrap_err();
-    assert!(error.to_string().contains("log_expired"), "{error}");
-    place.end().await;
-}
-
-#[tokio::test]
-async fn several_tables_are_written_in_order_and_deleted_in_reverse() {
-    let place = Place::new().await;
-    let orders = table("orders", Ownership::OwnedByKey, vec![not_null(column("id", ColumnType::BigInt))]);
-    let mut lines = table(
-        "lines",
-        Ownership::OwnedByKey,
-        vec![not_null(column("order_id", ColumnType::BigInt)), not_null(column("line", ColumnType::BigInt))],
-    );
-    lines.primary_key.push(ColumnId(1));
-    let declaration = declaration(vec![orders, lines]);
-    let mut writer = place.begin(&declaration).await;
-    place.run("alter table {s}.lines__v1 add foreign key (order_id) references {s}.orders__v1").await;
-    let line = |change| RowChange {
-        table: TableId(1),
-        key: Box::new([Datum::Int(1), Datum::Int(2)]),
-        aggregate: None,
-        change,
-    };
-    writer.commit(vec![line(set(vec![])), row(Datum::Int(1), set(vec![]))]).await;
-    assert_eq!(place.view("lines").await, ["1|2"]);
-    writer.commit(vec![row(Datum::Int(1), Change::delete()), line(Change::delete())]).await;
-    assert_eq!(place.view("lines").await, [""; 0]);
     place.end().await;
 }
