@@ -9,6 +9,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 
 use super::flaw::Flaw;
+use super::json::WantedNames;
 use super::plan::Plan;
 use super::registry::{Known, Schemas};
 use super::schema::{ParsedSchema, SchemaText};
@@ -63,7 +64,7 @@ pub struct Decoder {
 }
 
 enum Format {
-    Json,
+    Json(Option<WantedNames>),
     Registry { schemas: Schemas, plans: RwLock<AHashMap<SchemaId, Arc<Plan>>> },
     Plain(Plan),
 }
@@ -82,7 +83,7 @@ impl Decoder {
         }
         let wanted = with_type_path(&source.wanted, &source.event_type);
         let format = match &source.value {
-            ValueFormat::Json => Format::Json,
+            ValueFormat::Json => Format::Json(WantedNames::of(&wanted)),
             ValueFormat::AvroConfluent { schemas: SchemaOrigin::Registry } if !schemas.has_registry() => {
                 return Err(DecoderError::NoRegistry { topic: source.topic.clone() });
             }
@@ -127,14 +128,16 @@ impl Decoder {
     fn key(&self, bytes: &Bytes, format: KeyFormat) -> Result<Value, Flaw> {
         match format {
             KeyFormat::Bytes => Ok(Value::Bytes(bytes.clone())),
-            KeyFormat::Json => json::decode(bytes, &Wanted::All, self.limits),
+            KeyFormat::Json => json::decode(bytes, None, self.limits),
             KeyFormat::String => utf8(bytes).map(Value::Text),
         }
     }
 
     fn value(&self, bytes: &Bytes) -> Result<Named, Undecoded> {
         let decoded = match &self.format {
-            Format::Json => json::decode(bytes, &self.wanted, self.limits).map(|value| (None, value)),
+            Format::Json(wanted) => {
+                json::decode(bytes, wanted.as_ref(), self.limits).map(|value| (None, value))
+            }
             Format::Plain(plan) => avro::decode(bytes, plan, self.limits),
             Format::Registry { schemas, plans } => {
                 let (id, body) = framing::split(bytes).map_err(|flaw| fault(flaw, "value"))?;

@@ -4,6 +4,7 @@
 //! UTF-8, valid JSON, nesting and number of items within the limits. Numbers keep the digits of the source. Where an
 //! object has a name twice, the last one wins.
 
+use ahash::AHashMap;
 use bytes::Bytes;
 use bytestring::ByteString;
 use jiter::{Jiter, JiterError, JiterErrorType, JsonErrorType, Peek};
@@ -14,18 +15,37 @@ use super::flaw::{Flaw, too_deep, too_many_items};
 use crate::fault::Reason;
 use crate::projection::{Value, Wanted, WantedFields};
 
-/// Decodes one JSON text.
-pub(super) fn decode(text: &Bytes, wanted: &Wanted, limits: Limits) -> Result<Value, Flaw> {
-    // The parser does not look at the encoding of strings that it skips.
-    if let Err(error) = std::str::from_utf8(text) {
-        let detail = format!("not valid UTF-8 from byte {} on", error.valid_up_to());
-        return Err(Flaw::new(Reason::InvalidUtf8, detail));
+/// The fields that are wanted of an object, with what is wanted of each: `None` is everything. Their names are made
+/// once, not for each record.
+#[derive(Debug)]
+pub(super) struct WantedNames(AHashMap<ByteString, Option<WantedNames>>);
+
+impl WantedNames {
+    /// `None` where everything is wanted.
+    pub(super) fn of(wanted: &Wanted) -> Option<Self> {
+        match wanted {
+            Wanted::All => None,
+            Wanted::Fields(fields) => Some(Self::below(fields)),
+        }
     }
-    let mut reader = Reader { text, parser: Jiter::new(text), limits, items_left: limits.max_items };
-    let wanted = match wanted {
-        Wanted::All => None,
-        Wanted::Fields(fields) => Some(fields),
-    };
+
+    fn below(fields: &WantedFields) -> Self {
+        let name = |(name, below): (&String, &WantedFields)| {
+            (ByteString::from(&**name), (!below.0.is_empty()).then(|| Self::below(below)))
+        };
+        Self(fields.0.iter().map(name).collect())
+    }
+}
+
+/// Decodes one JSON text; `wanted` is `None` where everything is.
+pub(super) fn decode(text: &Bytes, wanted: Option<&WantedNames>, limits: Limits) -> Result<Value, Flaw> {
+    // The parser does not look at the encoding of strings that it skips.
+    let text = ByteString::try_from(text.clone()).map_err(|error| {
+        let detail = format!("not valid UTF-8 from byte {} on", error.valid_up_to());
+        Flaw::new(Reason::InvalidUtf8, detail)
+    })?;
+    let parser = Jiter::new(text.as_bytes());
+    let mut reader = Reader { text: &text, parser, limits, items_left: limits.max_items };
     let first = reader.parser.peek().map_err(|error| flaw(&error))?;
     let value = reader.value(first, wanted, 0)?;
     reader.parser.finish().map_err(|error| flaw(&error))?;
@@ -33,7 +53,7 @@ pub(super) fn decode(text: &Bytes, wanted: &Wanted, limits: Limits) -> Result<Va
 }
 
 struct Reader<'a> {
-    text: &'a Bytes,
+    text: &'a ByteString,
     parser: Jiter<'a>,
     limits: Limits,
     items_left: usize,
@@ -41,7 +61,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Reads the value that begins with `first`. `wanted` is `None` where everything is.
-    fn value(&mut self, first: Peek, wanted: Option<&WantedFields>, depth: usize) -> Result<Value, Flaw> {
+    fn value(&mut self, first: Peek, wanted: Option<&WantedNames>, depth: usize) -> Result<Value, Flaw> {
         match first {
             Peek::Null => self.parser.known_null().map(|()| Value::Null).map_err(|error| flaw(&error)),
             Peek::True | Peek::False => {
@@ -54,7 +74,7 @@ impl Reader<'_> {
         }
     }
 
-    fn list(&mut self, wanted: Option<&WantedFields>, depth: usize) -> Result<Value, Flaw> {
+    fn list(&mut self, wanted: Option<&WantedNames>, depth: usize) -> Result<Value, Flaw> {
         let mut items = Vec::new();
         let mut next = self.parser.known_array().map_err(|error| flaw(&error))?;
         while let Some(first) = next {
@@ -65,7 +85,7 @@ impl Reader<'_> {
         Ok(Value::List(items))
     }
 
-    fn object(&mut self, wanted: Option<&WantedFields>, depth: usize) -> Result<Value, Flaw> {
+    fn object(&mut self, wanted: Option<&WantedNames>, depth: usize) -> Result<Value, Flaw> {
         let mut fields = Fields::default();
         let mut place = Place::First;
         while let Some(name) = self.name(place, wanted)? {
@@ -79,8 +99,8 @@ impl Reader<'_> {
                     fields.set(name, value);
                 }
                 Name::Wanted(name, below) => {
-                    let value = self.value(first, below, depth).map_err(|flaw| flaw.within(&name))?;
-                    fields.set(name, value);
+                    let value = self.value(first, below, depth).map_err(|flaw| flaw.within(name))?;
+                    fields.set(name.clone(), value);
                 }
             }
         }
@@ -88,16 +108,16 @@ impl Reader<'_> {
     }
 
     /// The next name of an object and what is wanted of its value; `None` at the object's end.
-    fn name<'w>(&mut self, place: Place, wanted: Option<&'w WantedFields>) -> Result<Option<Name<'w>>, Flaw> {
+    fn name<'w>(&mut self, place: Place, wanted: Option<&'w WantedNames>) -> Result<Option<Name<'w>>, Flaw> {
         let name = match place {
             Place::First => self.parser.known_object(),
             Place::Later => self.parser.next_key(),
         };
         let Some(name) = name.map_err(|error| flaw(&error))? else { return Ok(None) };
-        let Some(wanted) = wanted else { return Ok(Some(Name::Whole(ByteString::from(name)))) };
-        Ok(Some(match wanted.0.get(name) {
+        let Some(wanted) = wanted else { return Ok(Some(Name::Whole(shared(self.text, name)))) };
+        Ok(Some(match wanted.0.get_key_value(name) {
             None => Name::Skipped,
-            Some(below) => Name::Wanted(ByteString::from(name), (!below.0.is_empty()).then_some(below)),
+            Some((name, below)) => Name::Wanted(name, below.as_ref()),
         }))
     }
 
@@ -129,28 +149,19 @@ impl Reader<'_> {
         }
     }
 
-    /// A string; one without escapes shares the record's bytes.
     fn string(&mut self) -> Result<ByteString, Flaw> {
-        let start = self.parser.current_index() + 1;
         let text = self.parser.known_str().map_err(|error| flaw(&error))?;
-        let end = start + text.len();
-        if self.text.get(start..end) == Some(text.as_bytes())
-            && let Ok(shared) = ByteString::try_from(self.text.slice(start..end))
-        {
-            return Ok(shared);
-        }
-        Ok(ByteString::from(text))
+        Ok(shared(self.text, text))
     }
 
     /// A number: a plain integer of 64 bits, or the text of the source. `-0` is no integer: the sign would be lost.
     fn number(&mut self, first: Peek) -> Result<Value, Flaw> {
         let start = self.parser.current_index();
         self.parser.known_number_bytes(first).map_err(|error| flaw(&error))?;
-        let source = self.text.slice(start..self.parser.current_index());
-        let text = ByteString::try_from(source).map_err(|_| not_utf8())?;
+        let text = &self.text[start..self.parser.current_index()];
         match text.parse::<i64>() {
-            Ok(number) if &*text != "-0" => Ok(Value::Int(number)),
-            _ => Ok(Value::Number(text)),
+            Ok(number) if text != "-0" => Ok(Value::Int(number)),
+            _ => Ok(Value::Number(self.text.slice_ref(text))),
         }
     }
 
@@ -179,11 +190,17 @@ enum Name<'w> {
     /// Everything below is wanted because everything around is. The name is the producer's: it may be data.
     Whole(ByteString),
     /// The mapping names it; with what it wants of the value, `None` for everything.
-    Wanted(ByteString, Option<&'w WantedFields>),
+    Wanted(&'w ByteString, Option<&'w WantedNames>),
 }
 
-fn not_utf8() -> Flaw {
-    Flaw::new(Reason::InvalidUtf8, "not valid UTF-8")
+/// The text as a part of the record's memory, if it is one: a string with escapes is not.
+fn shared(record: &ByteString, text: &str) -> ByteString {
+    let start = text.as_ptr().addr().wrapping_sub(record.as_ptr().addr());
+    let part = start.checked_add(text.len()).and_then(|end| record.get(start..end));
+    match part {
+        Some(part) if part == text => record.slice_ref(part),
+        _ => ByteString::from(text),
+    }
 }
 
 fn flaw(error: &JiterError) -> Flaw {
@@ -198,7 +215,9 @@ fn flaw(error: &JiterError) -> Flaw {
             Reason::InvalidUtf8,
             format!("a text has half of a surrogate pair as \\u escape at byte {at}, which is no character"),
         ),
-        JiterErrorType::JsonError(JsonErrorType::InvalidUnicodeCodePoint) => not_utf8(),
+        JiterErrorType::JsonError(JsonErrorType::InvalidUnicodeCodePoint) => {
+            Flaw::new(Reason::InvalidUtf8, format!("not valid UTF-8 at byte {at}"))
+        }
         // The parser's messages name what it expected; they quote nothing of the text.
         JiterErrorType::JsonError(kind) => {
             Flaw::new(Reason::InvalidJson, format!("not valid JSON at byte {at}: {kind}"))

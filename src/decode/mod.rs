@@ -71,7 +71,7 @@ pub const MAX_DEPTH_CEILING: usize = 256;
 pub struct Limits {
     /// The largest key, value or header, in bytes.
     pub max_record_bytes: usize,
-    /// The deepest nesting of records, lists and maps.
+    /// The deepest nesting of records, lists and maps; at most [`MAX_DEPTH_CEILING`].
     pub max_depth: usize,
     /// The most items of one list or map, and of all lists and maps of a record together. Fields of Avro records that
     /// take no bytes (of the type null) count as items too, since the size of a record does not bound them.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::avro as avro_reader;
+use super::json::WantedNames;
 use super::plan::Plan;
 use super::schema::{ParsedSchema, SchemaText};
 use super::{Limits, json as json_reader};
@@ -51,7 +52,8 @@ fn read_avro_within(
 }
 
 fn read_json(text: &[u8], wanted: &Wanted, limits: Limits) -> Result<Value, RecordFault> {
-    json_reader::decode(&Bytes::copy_from_slice(text), wanted, limits).map_err(|flaw| flaw.of("value"))
+    json_reader::decode(&Bytes::copy_from_slice(text), WantedNames::of(wanted).as_ref(), limits)
+        .map_err(|flaw| flaw.of("value"))
 }
 
 fn reason(result: Result<Value, RecordFault>) -> Reason {
