@@ -91,7 +91,10 @@ impl Writer<'_, '_> {
             if !types::is_sum(&column.kind) {
                 let name = format!("{}.{}", self.target.table.name, column.name);
                 return Err(StoreError::Refused {
-                    problem: format!("{name} is {}, and SQLite does not add to such a column exactly", column.kind),
+                    problem: format!(
+                        "{name} is {}, and SQLite does not add to such a column exactly",
+                        column.kind
+                    ),
                     fix: "count in a bigint, such as one of cents, or use PostgreSQL".to_owned(),
                 });
             }

@@ -134,7 +134,12 @@ pub(super) async fn make_table(
             verify(work, table, &physical).await?;
             Presence::Found
         }
-        Some(kind) => return Err(differs(format!("{physical} is a {kind}, not a table"), "drop it or rename the table")),
+        Some(kind) => {
+            return Err(differs(
+                format!("{physical} is a {kind}, not a table"),
+                "drop it or rename the table",
+            ));
+        }
     };
     for (name, create) in create_indexes(table, version) {
         if catalogue::kind(work, &name).await?.is_none() {
@@ -170,10 +175,18 @@ async fn verify(work: &mut Work<'_>, table: &Table, physical: &str) -> Result<()
     let found = catalogue::facts(work, physical).await?;
     for fact in &expected(table) {
         let Some(other) = found.iter().find(|other| other.name == fact.name) else {
-            return Err(differs(format!("table {physical} has no column {}", fact.name), &format!("add it: {fact}")));
+            return Err(differs(
+                format!("table {physical} has no column {}", fact.name),
+                &format!("add it: {fact}"),
+            ));
         };
-        if (other.key, &other.default) == (fact.key, &fact.default) && other != fact || other.default != fact.default {
-            return Err(differs(format!("column {physical}.{} is {other}; it should be {fact}", fact.name), FIX));
+        if (other.key, &other.default) == (fact.key, &fact.default) && other != fact
+            || other.default != fact.default
+        {
+            return Err(differs(
+                format!("column {physical}.{} is {other}; it should be {fact}", fact.name),
+                FIX,
+            ));
         }
     }
     let declared = |fact: &&Fact| {
@@ -187,7 +200,8 @@ async fn verify(work: &mut Work<'_>, table: &Table, physical: &str) -> Result<()
     key.sort_by_key(|fact| fact.key);
     if !key.iter().map(|fact| &fact.name).eq(sql::key_columns(table).map(|column| &column.name)) {
         let is = key.iter().map(|fact| fact.name.as_str()).collect::<Vec<_>>().join(", ");
-        let should = sql::key_columns(table).map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
+        let should =
+            sql::key_columns(table).map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
         let problem = format!("the primary key of table {physical} is ({is}); it should be ({should})");
         return Err(differs(problem, "drop the table so that it is made anew"));
     }

@@ -42,7 +42,8 @@ impl Harness for File {
     }
 
     async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
-        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&mut self.connection().await).await.expect("rows");
+        let rows =
+            sqlx::query(AssertSqlSafe(sql)).fetch_all(&mut self.connection().await).await.expect("rows");
         let text = |text: Option<String>| match text {
             None => "NULL".to_owned(),
             Some(text) => text.strip_prefix("\\x").map(str::to_owned).unwrap_or(text),
@@ -60,7 +61,10 @@ impl Harness for File {
         let sql = format!("select sql from sqlite_schema where name = '{table}'");
         let create = self.rows(&sql).await.remove(0).remove(0);
         let (lines, _) = create.rsplit_once("\n)").expect("a list of columns");
-        self.execute(&format!("drop table {table}; {lines},\n foreign key ({column}) references {parent}\n) strict")).await;
+        self.execute(&format!(
+            "drop table {table}; {lines},\n foreign key ({column}) references {parent}\n) strict"
+        ))
+        .await;
     }
 
     fn shared_form(&self, column: &str, _kind: &ColumnType) -> String {
