@@ -25,6 +25,9 @@ pub(super) enum Effect {
 /// Columns and what is done to them, by ascending column.
 pub(super) type Effects = Vec<(ColumnId, Effect)>;
 
+/// A borrowed [`Effects`].
+type EffectList = [(ColumnId, Effect)];
+
 /// What happens to rows that are there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ToPresent {
@@ -102,12 +105,12 @@ impl Shape {
     }
 
     /// The columns whose values travel: of what is done to present rows, and of what is inserted by itself.
-    pub(super) fn travelling(&self) -> (&[(ColumnId, Effect)], &[(ColumnId, Effect)]) {
-        let present: &[_] = match &self.present {
+    pub(super) fn travelling(&self) -> (&EffectList, &EffectList) {
+        let present: &EffectList = match &self.present {
             ToPresent::Keep | ToPresent::Delete => &[],
             ToPresent::Merge(effects) | ToPresent::Replace(effects) => effects,
         };
-        let absent: &[_] = match &self.absent {
+        let absent: &EffectList = match &self.absent {
             ToAbsent::Nothing | ToAbsent::InsertSame => &[],
             ToAbsent::Insert(effects) => effects,
         };
@@ -214,7 +217,7 @@ impl<'a> Target<'a> {
                             format!("{name} = coalesce(t.{name}, {base}) + {value}")
                         }
                     }
-                }))
+                }));
             }
             ToPresent::Replace(_) => sets.extend(sql::assignable(self.table).map(|(id, column)| {
                 let assigned = effects.iter().position(|(other, _)| *other == id);

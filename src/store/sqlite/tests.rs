@@ -142,6 +142,9 @@ async fn the_file_is_in_wal_mode_and_its_foreign_keys_hold() {
     }
 }
 
+/// What is wrong, and how.
+type Difference<'a> = (&'a str, &'a dyn Fn(&mut Table));
+
 #[tokio::test]
 async fn types_and_indexes_of_postgresql_only_are_named() {
     let file = fresh().await;
@@ -152,9 +155,9 @@ async fn types_and_indexes_of_postgresql_only_are_named() {
         contract::registration(contract::declaration(vec![table]))
     };
     let index = Index { columns: Vec::new(), expression: None, unique: false, method: None, condition: None };
-    let cases: [(&str, &dyn Fn(&mut Table)); 5] = [
+    let cases: [Difference<'_>; 5] = [
         ("items.place", &|table| {
-            table.columns.push(contract::column("place", ColumnType::Catalogue("inet".into())))
+            table.columns.push(contract::column("place", ColumnType::Catalogue("inet".into())));
         }),
         ("gin", &|table| table.indexes.push(Index { method: Some("gin".into()), ..index.clone() })),
         ("nmae", &|table| table.indexes.push(Index { columns: vec!["nmae".into()], ..index.clone() })),
@@ -180,7 +183,7 @@ async fn a_table_that_is_not_strict_is_refused() {
     }
     match file.store.register(&contract::registration(declared)).await {
         Err(StoreError::Layout { problem, .. }) => {
-            assert!(problem.contains("items__v1 is not strict"), "{problem}")
+            assert!(problem.contains("items__v1 is not strict"), "{problem}");
         }
         other => panic!("{other:?}"),
     }
@@ -264,6 +267,8 @@ async fn every_statement_finds_its_rows_by_key() {
             let plan = file.rows(&format!("explain query plan {statement}")).await;
             let reads_all =
                 plan.iter().any(|step| step[3].starts_with("SCAN wide") || step[3].starts_with("SCAN t"));
+            let searches = plan.iter().any(|step| step[3].starts_with("SEARCH"));
+            assert!(searches || statement.contains("on conflict"), "{statement}\n{plan:#?}");
             assert!(!reads_all, "{statement}\n{plan:#?}");
         }
         file.execute("drop table wide__v1").await;
