@@ -7,11 +7,13 @@
 //! - [`positions`]: claims, fences, unknown COMMITs, quarantines, observations, status.
 //! - [`rows`]: what changes do to rows; order, refusals, size.
 //! - [`values`]: every type of column at the ends of its range.
+//! - [`random`]: random changes against a small model of a table.
 //! - [`letters`]: dead letters, byte for byte.
 
 pub(crate) mod layout;
 pub(crate) mod letters;
 pub(crate) mod positions;
+pub(crate) mod random;
 pub(crate) mod rows;
 pub(crate) mod values;
 
@@ -110,6 +112,9 @@ macro_rules! store_contract {
             rows::an_empty_transaction_moves_the_position,
             values::every_type_is_kept_at_the_ends_of_its_range,
             values::every_type_of_key_finds_its_row_again,
+            random::random_changes_equal_the_model,
+            random::random_changes_of_shared_rows_equal_the_model,
+            random::random_changes_of_aggregates_equal_the_model,
             letters::a_dead_letter_is_kept_byte_for_byte,
             letters::a_dead_letter_that_is_there_stays_as_it_is,
             letters::unpublished_letters_come_in_pages_until_they_are_marked,

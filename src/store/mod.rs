@@ -7,6 +7,7 @@
 #[cfg(test)]
 pub(crate) mod contract;
 pub mod error;
+pub mod faulty;
 pub mod model;
 pub mod postgres;
 mod sql;

@@ -50,17 +50,14 @@ pub(super) fn with_tables(declaration: &Declaration, sql: &str, select: impl Fn(
         let named = after.split_once('}').and_then(|(name, tail)| {
             declaration.tables.iter().find(|table| table.name == name.trim()).map(|table| (table, tail))
         });
-        match named {
-            Some((table, tail)) => {
-                out.push('(');
-                out.push_str(&select(table));
-                out.push(')');
-                rest = tail;
-            }
-            None => {
-                out.push('{');
-                rest = after;
-            }
+        if let Some((table, tail)) = named {
+            out.push('(');
+            out.push_str(&select(table));
+            out.push(')');
+            rest = tail;
+        } else {
+            out.push('{');
+            rest = after;
         }
     }
     out.push_str(rest);

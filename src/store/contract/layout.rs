@@ -113,6 +113,9 @@ pub(crate) async fn another_mapping_version_cluster_or_group_is_refused_with_adv
     assert_eq!(store.register(&registered).await, Ok(Registered::Known));
 }
 
+/// What differs, and how.
+type Difference<'a> = (&'a str, &'a dyn Fn(&mut Table));
+
 pub(crate) async fn a_table_that_differs_is_named_with_its_column(harness: &dyn Harness) {
     let store = laid_out(harness).await;
     let declared = |change: &dyn Fn(&mut Table)| {
@@ -120,7 +123,7 @@ pub(crate) async fn a_table_that_differs_is_named_with_its_column(harness: &dyn 
         change(&mut table);
         Declaration { views: Vec::new(), ..declaration(vec![table]) }
     };
-    let cases: [(&str, &dyn Fn(&mut Table)); 6] = [
+    let cases: [Difference<'_>; 6] = [
         ("price", &|table| drop(table.columns.remove(2))),
         ("price", &|table| table.columns[2].kind = TEXT),
         ("price", &|table| table.columns[2].nullability = Nullability::NotNull),

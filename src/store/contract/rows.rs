@@ -379,9 +379,10 @@ pub(crate) async fn an_empty_transaction_moves_the_position(harness: &dyn Harnes
     let mut scene = Scene::of_tables(harness, vec![items()]).await;
     scene.accept(Vec::new()).await;
     assert_eq!(scene.apply_rounds(&[]).await, Ok(Applied::Committed));
-    assert_eq!(scene.owned(0).await.fence.position.get(), 2);
+    let found = scene.owned(0).await.fence;
+    assert_eq!(found.position.get(), 2);
+    scene.fence = found;
     let bogus = RowChange { table: TableId(7), ..item(1, Change::delete()) };
     assert!(matches!(scene.apply(vec![bogus]).await, Err(StoreError::Bug { .. })), "no such table");
-    scene.fence = scene.owned(0).await.fence;
     scene.accept(Vec::new()).await;
 }

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
+};
 use sqlx::{Arguments, AssertSqlSafe, ConnectOptions as _, Connection as _, Encode, Sqlite, Type};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -139,7 +141,11 @@ impl<'a> Work<'a> {
     }
 
     /// Runs a statement and returns its rows.
-    pub(super) async fn rows(&mut self, sql: &str, parameters: Parameters) -> Result<Vec<SqliteRow>, StoreError> {
+    pub(super) async fn rows(
+        &mut self,
+        sql: &str,
+        parameters: Parameters,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
         let query = sqlx::query_with(AssertSqlSafe(sql), parameters.into_list(self.action)?);
         query.fetch_all(&mut self.connection).await.map_err(|error| errors::read(self.action, &error))
     }

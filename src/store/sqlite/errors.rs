@@ -23,7 +23,9 @@ pub(super) fn read(action: &'static str, error: &sqlx::Error) -> StoreError {
                 && table.starts_with("projector_")
             {
                 return StoreError::Refused {
-                    problem: format!("the database has no table {table}: nothing has been projected into it yet"),
+                    problem: format!(
+                        "the database has no table {table}: nothing has been projected into it yet"
+                    ),
                     fix: "start `projector run` first, or correct `store.url`".to_owned(),
                 };
             }
@@ -88,7 +90,8 @@ fn place(message: &str) -> ErrorPlace {
 fn columns(names: &str) -> (Option<String>, Option<String>) {
     let Some((table, _)) = names.split_once('.') else { return (None, None) };
     let prefix = format!("{table}.");
-    let columns: Vec<&str> = names.split(", ").map(|name| name.strip_prefix(&prefix).unwrap_or(name)).collect();
+    let columns: Vec<&str> =
+        names.split(", ").map(|name| name.strip_prefix(&prefix).unwrap_or(name)).collect();
     (Some(table.to_owned()), Some(columns.join(", ")))
 }
 

@@ -168,7 +168,7 @@ pub(super) fn ddl() -> Vec<String> {
     let mut statements: Vec<String> = TABLES.iter().map(|(_, create)| with_now(create)).collect();
     statements.extend(INDEXES.iter().map(|create| (*create).to_owned()));
     statements.push(format!(
-        "insert into projector_layout (layout, oldest_binary) values ({LAYOUT}, {OLDEST_BINARY}) on conflict do nothing"
+        "insert into projector_layout (one, layout, oldest_binary) values (1, {LAYOUT}, {OLDEST_BINARY}) on conflict do nothing"
     ));
     statements.push(with_now(STATUS_VIEW.1));
     statements
@@ -193,7 +193,8 @@ async fn lay_out_in(work: &mut Work<'_>) -> Result<(), StoreError> {
     for create in INDEXES {
         work.script(create).await?;
     }
-    let first = "insert into projector_layout (layout, oldest_binary) values (?1, ?2) on conflict do nothing";
+    let first =
+        "insert into projector_layout (one, layout, oldest_binary) values (1, ?1, ?2) on conflict do nothing";
     work.run(first, Parameters::new().and(LAYOUT).and(OLDEST_BINARY)).await?;
     catalogue::make_view(work, STATUS_VIEW.0, &with_now(STATUS_VIEW.1)).await
 }
@@ -213,7 +214,8 @@ async fn expected() -> Result<Vec<Vec<Fact>>, StoreError> {
 }
 
 async fn refuse_newer(work: &mut Work<'_>) -> Result<(), StoreError> {
-    let has_number = catalogue::facts(work, "projector_layout").await?.iter().any(|fact| fact.name == "oldest_binary");
+    let has_number =
+        catalogue::facts(work, "projector_layout").await?.iter().any(|fact| fact.name == "oldest_binary");
     if !has_number {
         return Ok(());
     }
@@ -248,7 +250,9 @@ fn verify(table: &str, expected: &[Fact], found: &[Fact]) -> Result<(), StoreErr
     let is_extra = |fact: &&Fact| !expected.iter().any(|other| other.name == fact.name);
     // A newer program may have added a column, where this one may still use its tables.
     match found.iter().filter(is_extra).find(|fact| fact.must_be_given()) {
-        Some(extra) => differs(format!("table {table} has the column {}, which must be given", quote(&extra.name))),
+        Some(extra) => {
+            differs(format!("table {table} has the column {}, which must be given", quote(&extra.name)))
+        }
         None => Ok(()),
     }
 }

@@ -180,8 +180,13 @@ async fn request_resume_in(
         let why = Quarantine { reason: get(row, 4)?, detail: String::new() };
         if !why.ends_by_resume() {
             refusal.get_or_insert_with(|| StoreError::Refused {
-                problem: format!("partition {partition} is quarantined for {}, which resume does not end", why.reason),
-                fix: format!("start over with `projector retire {version} --execute`, so that the log is read anew"),
+                problem: format!(
+                    "partition {partition} is quarantined for {}, which resume does not end",
+                    why.reason
+                ),
+                fix: format!(
+                    "start over with `projector retire {version} --execute`, so that the log is read anew"
+                ),
             });
             continue;
         }

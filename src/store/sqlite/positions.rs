@@ -11,7 +11,8 @@ use super::layout::NOW;
 use crate::position::{Epoch, Fence, NextOffset, Revision};
 use crate::record::TopicPartition;
 use crate::store::{
-    Advance, ClaimRequest, Claimed, Outcome, PositionRow, Quarantine, QuarantineChange, StoreError, VersionKey,
+    Advance, ClaimRequest, Claimed, Outcome, PositionRow, Quarantine, QuarantineChange, StoreError,
+    VersionKey,
 };
 
 /// The columns of a position row that its owner wants to know.
@@ -140,7 +141,8 @@ pub(super) async fn claim(connections: &Connections, claim: &ClaimRequest) -> Re
 
 /// The write lock is held, so that what was seen cannot have changed and no claim is lost.
 async fn claim_in(work: &mut Work<'_>, claim: &ClaimRequest) -> Result<Claimed, StoreError> {
-    let known = "select 1 from projector_versions where projection = ?1 and version = ?2 and state <> 'retired'";
+    let known =
+        "select 1 from projector_versions where projection = ?1 and version = ?2 and state <> 'retired'";
     if work.rows(known, of(&claim.version)).await?.is_empty() {
         return Ok(Claimed::Gone);
     }

@@ -13,11 +13,7 @@ use crate::store::{Rows, StoreError};
 /// Columns that rows are ordered by, at most.
 const ORDERED_BY: usize = 4;
 
-pub(super) async fn read_view(
-    connections: &Connections,
-    view: &str,
-    limit: u32,
-) -> Result<Rows, StoreError> {
+pub(super) async fn read_view(connections: &Connections, view: &str, limit: u32) -> Result<Rows, StoreError> {
     let mut work = Work::begin(connections, Purpose::Read, "read a view").await?;
     let rows = read_in(&mut work, view, limit).await;
     work.end(rows).await
@@ -30,7 +26,8 @@ async fn read_in(work: &mut Work<'_>, view: &str, limit: u32) -> Result<Rows, St
             fix: "`projector status` says whether its version is live yet".to_owned(),
         });
     }
-    let columns: Vec<String> = catalogue::facts(work, view).await?.into_iter().map(|fact| fact.name).collect();
+    let columns: Vec<String> =
+        catalogue::facts(work, view).await?.into_iter().map(|fact| fact.name).collect();
     let order: Vec<String> = (1..=columns.len().min(ORDERED_BY)).map(|index| index.to_string()).collect();
     let sql = format!("select * from {} order by {} limit {limit}", quote(view), order.join(", "));
     let rows = work.rows_once(&sql).await?;

@@ -35,7 +35,10 @@ async fn register_in(work: &mut Work<'_>, registration: &Registration) -> Result
         }
         Some(row) => Err(StoreError::Refused {
             problem: format!("{label} cannot be registered while the store has {}", row.key),
-            fix: format!("retire that first: `projector retire {} --execute` drops everything of it", row.key),
+            fix: format!(
+                "retire that first: `projector retire {} --execute` drops everything of it",
+                row.key
+            ),
         }),
         None => {
             new(work, registration).await?;
@@ -49,7 +52,9 @@ fn refuse_another(row: &VersionRow, registration: &Registration, label: &str) ->
     if row.digest != registration.declaration.digest {
         return refused(
             format!("{label} is registered with another mapping: its sources, tables or events have changed"),
-            format!("give the changed mapping a new version, or start over with `projector retire {label} --execute`"),
+            format!(
+                "give the changed mapping a new version, or start over with `projector retire {label} --execute`"
+            ),
         );
     }
     for (what, is, should) in [
@@ -59,7 +64,9 @@ fn refuse_another(row: &VersionRow, registration: &Registration, label: &str) ->
         if is != should {
             return refused(
                 format!("the positions of {label} belong to the {what} {is}, this process uses {should}"),
-                format!("use the {what} of the store, or start over with `projector retire {label} --execute`"),
+                format!(
+                    "use the {what} of the store, or start over with `projector retire {label} --execute`"
+                ),
             );
         }
     }
@@ -73,7 +80,10 @@ async fn known(work: &mut Work<'_>, declaration: &Declaration, row: &VersionRow)
         if super::catalogue::kind(work, &physical).await?.is_none() {
             return Err(StoreError::Layout {
                 problem: format!("table {physical} of {} is gone", declaration.label()),
-                fix: format!("restore it, or start over with `projector retire {} --execute`", declaration.label()),
+                fix: format!(
+                    "restore it, or start over with `projector retire {} --execute`",
+                    declaration.label()
+                ),
             });
         }
         schema::make_table(work, table, declaration.version).await?;
@@ -161,7 +171,9 @@ async fn refuse_rows(work: &mut Work<'_>, physical: &str) -> Result<(), StoreErr
         return Ok(());
     }
     Err(StoreError::Refused {
-        problem: format!("table {physical} is there already and has rows that no registered version has written"),
+        problem: format!(
+            "table {physical} is there already and has rows that no registered version has written"
+        ),
         fix: format!("look what they are; then `drop table {table}`, and start again"),
     })
 }
@@ -227,7 +239,8 @@ pub(super) async fn versions_in(
 
 /// The state of a version in a column of an answer.
 pub(super) fn state(row: &SqliteRow, index: usize) -> Result<VersionState, StoreError> {
-    sql::version_state(&get::<String>(row, index)?).ok_or_else(|| bug("read a version", "a state of another name"))
+    sql::version_state(&get::<String>(row, index)?)
+        .ok_or_else(|| bug("read a version", "a state of another name"))
 }
 
 /// What a registered version has made.

@@ -61,7 +61,10 @@ async fn plan_in(work: &mut Work<'_>, version: &VersionKey) -> Result<RetirePlan
     })
 }
 
-pub(super) async fn retire(connections: &Connections, version: &VersionKey) -> Result<RetirePlan, StoreError> {
+pub(super) async fn retire(
+    connections: &Connections,
+    version: &VersionKey,
+) -> Result<RetirePlan, StoreError> {
     let mut work = Work::begin(connections, Purpose::Write, RETIRE).await?;
     let done = retire_in(&mut work, version).await;
     work.end(done).await

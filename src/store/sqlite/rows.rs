@@ -30,19 +30,19 @@ pub(super) async fn write_round(
 ) -> Result<(), StoreError> {
     let mut tables: Vec<_> = round.iter().collect();
     tables.sort_by_key(|folded| folded.table);
-    let mut deletes = Vec::new();
+    let mut last = Vec::new();
     for folded in tables {
         let Some(table) = transaction.tables.get(folded.table.0) else {
             return Err(bug(APPLY, "rows of a table that is not declared"));
         };
         let target = Target::new(table, transaction.version.version);
-        let (groups, deleted) = grouped(&folded.rows);
+        let (groups, deletes) = grouped(&folded.rows);
         for (shape, rows) in &groups {
             Writer { work, target: &target }.write(shape, rows).await?;
         }
-        deletes.push((target, deleted));
+        last.push((target, deletes));
     }
-    for (target, rows) in deletes.iter().rev() {
+    for (target, rows) in last.iter().rev() {
         Writer { work, target }.delete(rows).await?;
     }
     Ok(())
@@ -91,7 +91,10 @@ impl Writer<'_, '_> {
             if !types::is_sum(&column.kind) {
                 let name = format!("{}.{}", self.target.table.name, column.name);
                 return Err(StoreError::Refused {
-                    problem: format!("{name} is {}, and SQLite does not add to such a column exactly", column.kind),
+                    problem: format!(
+                        "{name} is {}, and SQLite does not add to such a column exactly",
+                        column.kind
+                    ),
                     fix: "count in a bigint, such as one of cents, or use PostgreSQL".to_owned(),
                 });
             }
@@ -239,7 +242,7 @@ impl Writer<'_, '_> {
 }
 
 /// Cuts rows into the parts that one statement each takes.
-fn chunks<'r, T>(rows: &'r [T], width: usize) -> impl Iterator<Item = &'r [T]> {
+fn chunks<T>(rows: &[T], width: usize) -> impl Iterator<Item = &[T]> {
     let mut rest = rows;
     std::iter::from_fn(move || {
         let fits = |size: &usize| *size <= rest.len() && *size * width <= MOST_PARAMETERS;

@@ -1,5 +1,7 @@
 //! A projection's tables, indexes and views: made where they are missing, verified where they are there.
 
+use std::fmt::Write as _;
+
 use sha2::{Digest as _, Sha256};
 
 use super::catalogue::{self, Fact};
@@ -19,7 +21,8 @@ pub(super) enum Presence {
 /// The statement that makes a table.
 pub(super) fn create_table(table: &Table, version: u32) -> String {
     let physical = table.physical_name(version);
-    let mut lines: Vec<String> = table.columns.iter().map(|column| column_line(&physical, column)).collect();
+    let mut lines: Vec<String> =
+        table.columns.iter().map(|column| column_line(table, &physical, column)).collect();
     if table.stores_aggregate() {
         lines.push(format!("{} TEXT not null", quote(AGGREGATE)));
     }
@@ -28,24 +31,31 @@ pub(super) fn create_table(table: &Table, version: u32) -> String {
     format!("create table {} (\n  {}\n) strict", quote(&physical), lines.join(",\n  "))
 }
 
-fn column_line(physical: &str, column: &Column) -> String {
+fn column_line(table: &Table, physical: &str, column: &Column) -> String {
     let name = quote(&column.name);
     // A type that SQLite does not have is refused when it is registered; `ddl` shows it as it was declared.
     let kind = types::sql_name(&column.kind).map_or_else(|| column.kind.to_string(), str::to_owned);
     let mut line = format!("{name} {kind}");
+    // Writing to a String cannot fail.
     if let Some(expression) = &column.generated {
-        line.push_str(&format!(" generated always as ({expression}) stored"));
+        let _ = write!(line, " generated always as ({expression}) stored");
     } else if types::default_of(column) != "null" {
-        line.push_str(&format!(" default {}", types::default_of(column)));
+        let _ = write!(line, " default {}", types::default_of(column));
     }
-    if column.nullability == Nullability::NotNull {
+    if is_not_null(table, column) {
         line.push_str(" not null");
     }
     if let Some((lowest, highest)) = types::range(&column.kind) {
         let constraint = quote(&format!("{physical}_{}_range", column.name));
-        line.push_str(&format!(" constraint {constraint} check ({name} between {lowest} and {highest})"));
+        let _ = write!(line, " constraint {constraint} check ({name} between {lowest} and {highest})");
     }
     line
+}
+
+/// A column of the key is NOT NULL whether or not it says so.
+fn is_not_null(table: &Table, column: &Column) -> bool {
+    column.nullability == Nullability::NotNull
+        || sql::key_columns(table).any(|other| other.name == column.name)
 }
 
 /// Names and statements of a table's indexes.
@@ -134,7 +144,12 @@ pub(super) async fn make_table(
             verify(work, table, &physical).await?;
             Presence::Found
         }
-        Some(kind) => return Err(differs(format!("{physical} is a {kind}, not a table"), "drop it or rename the table")),
+        Some(kind) => {
+            return Err(differs(
+                format!("{physical} is a {kind}, not a table"),
+                "drop it or rename the table",
+            ));
+        }
     };
     for (name, create) in create_indexes(table, version) {
         if catalogue::kind(work, &name).await?.is_none() {
@@ -170,10 +185,17 @@ async fn verify(work: &mut Work<'_>, table: &Table, physical: &str) -> Result<()
     let found = catalogue::facts(work, physical).await?;
     for fact in &expected(table) {
         let Some(other) = found.iter().find(|other| other.name == fact.name) else {
-            return Err(differs(format!("table {physical} has no column {}", fact.name), &format!("add it: {fact}")));
+            return Err(differs(
+                format!("table {physical} has no column {}", fact.name),
+                &format!("add it: {fact}"),
+            ));
         };
-        if (other.key, &other.default) == (fact.key, &fact.default) && other != fact || other.default != fact.default {
-            return Err(differs(format!("column {physical}.{} is {other}; it should be {fact}", fact.name), FIX));
+        // The key as a whole is compared below.
+        if (Fact { key: other.key, ..fact.clone() }) != *other {
+            return Err(differs(
+                format!("column {physical}.{} is {other}; it should be {fact}", fact.name),
+                FIX,
+            ));
         }
     }
     let declared = |fact: &&Fact| {
@@ -187,7 +209,8 @@ async fn verify(work: &mut Work<'_>, table: &Table, physical: &str) -> Result<()
     key.sort_by_key(|fact| fact.key);
     if !key.iter().map(|fact| &fact.name).eq(sql::key_columns(table).map(|column| &column.name)) {
         let is = key.iter().map(|fact| fact.name.as_str()).collect::<Vec<_>>().join(", ");
-        let should = sql::key_columns(table).map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
+        let should =
+            sql::key_columns(table).map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
         let problem = format!("the primary key of table {physical} is ({is}); it should be ({should})");
         return Err(differs(problem, "drop the table so that it is made anew"));
     }
@@ -202,8 +225,7 @@ fn expected(table: &Table) -> Vec<Fact> {
         Fact {
             name: column.name.clone(),
             kind: types::sql_name(&column.kind).unwrap_or_default().to_owned(),
-            // A column of the key is NOT NULL whether or not it says so.
-            is_not_null: column.nullability == Nullability::NotNull || key.is_some(),
+            is_not_null: is_not_null(table, column),
             default: (default != "null" && column.generated.is_none()).then_some(default),
             key: key.and_then(|index| i64::try_from(index + 1).ok()).unwrap_or(0),
             is_generated: column.generated.is_some(),

@@ -25,6 +25,9 @@ pub(super) enum Effect {
 /// Columns and what is done to them, by ascending column.
 pub(super) type Effects = Vec<(ColumnId, Effect)>;
 
+/// A borrowed [`Effects`].
+type EffectList = [(ColumnId, Effect)];
+
 /// What happens to rows that are there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ToPresent {
@@ -102,12 +105,12 @@ impl Shape {
     }
 
     /// The columns whose values travel: of what is done to present rows, and of what is inserted by itself.
-    pub(super) fn travelling(&self) -> (&[(ColumnId, Effect)], &[(ColumnId, Effect)]) {
-        let present: &[_] = match &self.present {
+    pub(super) fn travelling(&self) -> (&EffectList, &EffectList) {
+        let present: &EffectList = match &self.present {
             ToPresent::Keep | ToPresent::Delete => &[],
             ToPresent::Merge(effects) | ToPresent::Replace(effects) => effects,
         };
-        let absent: &[_] = match &self.absent {
+        let absent: &EffectList = match &self.absent {
             ToAbsent::Nothing | ToAbsent::InsertSame => &[],
             ToAbsent::Insert(effects) => effects,
         };
@@ -128,9 +131,10 @@ fn effects(assignments: &Assignments) -> Effects {
 
 fn is_same(effects: &Effects, assignments: &Assignments) -> bool {
     effects.len() == assignments.len()
-        && effects.iter().zip(assignments).all(|((id, effect), (other, assign))| {
-            id == other && *effect == effect_of(assign)
-        })
+        && effects
+            .iter()
+            .zip(assignments)
+            .all(|((id, effect), (other, assign))| id == other && *effect == effect_of(assign))
 }
 
 /// A table to write to.
@@ -176,13 +180,17 @@ impl<'a> Target<'a> {
             let all = sql::assignable(self.table).map(|(_, column)| quote(&column.name));
             sets.extend(all.map(|name| format!("{name} = excluded.{name}")));
         }
-        let own = aggregate.as_ref().map(|name| format!(" where t.{name} = excluded.{name}")).unwrap_or_default();
+        let own =
+            aggregate.as_ref().map(|name| format!(" where t.{name} = excluded.{name}")).unwrap_or_default();
         if sets.is_empty() {
             // Touched all the same where rows carry their aggregate: to see whose the row is.
             sets.extend(aggregate.map(|name| format!("{name} = excluded.{name}")));
         }
-        let action =
-            if sets.is_empty() { "nothing".to_owned() } else { format!("update set {}{own}", sets.join(", ")) };
+        let action = if sets.is_empty() {
+            "nothing".to_owned()
+        } else {
+            format!("update set {}{own}", sets.join(", "))
+        };
         format!(
             "insert into {} as t ({}) values {} on conflict ({}) do {action}",
             self.physical,
@@ -199,16 +207,18 @@ impl<'a> Target<'a> {
         let mut sets: Vec<String> = Vec::new();
         match &shape.present {
             ToPresent::Keep | ToPresent::Delete => return None,
-            ToPresent::Merge(_) => sets.extend(self.columns(effects).enumerate().map(|(index, (column, effect))| {
-                let (name, value) = (quote(&column.name), value(index));
-                match effect {
-                    Effect::Set => format!("{name} = {value}"),
-                    Effect::Add => {
-                        let base = types::base(column).unwrap_or_else(|| "0".to_owned());
-                        format!("{name} = coalesce(t.{name}, {base}) + {value}")
+            ToPresent::Merge(_) => {
+                sets.extend(self.columns(effects).enumerate().map(|(index, (column, effect))| {
+                    let (name, value) = (quote(&column.name), value(index));
+                    match effect {
+                        Effect::Set => format!("{name} = {value}"),
+                        Effect::Add => {
+                            let base = types::base(column).unwrap_or_else(|| "0".to_owned());
+                            format!("{name} = coalesce(t.{name}, {base}) + {value}")
+                        }
                     }
-                }
-            })),
+                }));
+            }
             ToPresent::Replace(_) => sets.extend(sql::assignable(self.table).map(|(id, column)| {
                 let assigned = effects.iter().position(|(other, _)| *other == id);
                 let new = assigned.map_or_else(

@@ -93,7 +93,9 @@ pub(super) fn literal(kind: &ColumnType, datum: &Datum) -> String {
         Datum::Null => "null".to_owned(),
         Datum::Bool(flag) => i64::from(*flag).to_string(),
         Datum::Int(number) | Datum::TimestampTz(number) => number.to_string(),
-        Datum::Double(number) if number.is_infinite() => format!("{}9e999", if *number < 0.0 { "-" } else { "" }),
+        Datum::Double(number) if number.is_infinite() => {
+            format!("{}9e999", if *number < 0.0 { "-" } else { "" })
+        }
         Datum::Double(number) => format!("{number:e}"),
         Datum::Text(text) | Datum::Json(text) | Datum::Catalogue(text) => quote_text(text),
         Datum::Bytes(bytes) => format!("x'{}'", hex(bytes)),
@@ -156,7 +158,10 @@ mod tests {
         let int = ColumnType::BigInt;
         assert_eq!(literal(&int, &Datum::Int(i64::MIN)), "-9223372036854775808");
         assert_eq!(literal(&int, &Datum::Text("it's".into())), "'it''s'");
-        assert_eq!(literal(&ColumnType::Bytes, &Datum::Bytes(bytes::Bytes::from_static(b"\x00\xff"))), "x'00ff'");
+        assert_eq!(
+            literal(&ColumnType::Bytes, &Datum::Bytes(bytes::Bytes::from_static(b"\x00\xff"))),
+            "x'00ff'"
+        );
         assert_eq!(literal(&ColumnType::Double, &Datum::Double(f64::NEG_INFINITY)), "-9e999");
         assert_eq!(literal(&ColumnType::Date, &Datum::Date(0)), "'1970-01-01'");
         assert_eq!(literal(&int, &Datum::Null), "null");
@@ -167,7 +172,10 @@ mod tests {
         let mut parameters = Parameters::new();
         let mut put = |kind: ColumnType, datum: Datum| push(&mut parameters, &kind, &datum);
         assert_eq!(put(ColumnType::BigInt, Datum::Text("1".into())), Err(Unfit::Mismatch));
-        assert_eq!(put(ColumnType::Catalogue("inet".into()), Datum::Catalogue("::1".into())), Err(Unfit::Mismatch));
+        assert_eq!(
+            put(ColumnType::Catalogue("inet".into()), Datum::Catalogue("::1".into())),
+            Err(Unfit::Mismatch)
+        );
         assert_eq!(put(ColumnType::Double, Datum::Double(f64::NAN)), Err(Unfit::NotANumber));
         assert_eq!(put(ColumnType::Catalogue("inet".into()), Datum::Null), Ok(()));
     }
