@@ -170,7 +170,7 @@ impl Context {
 
 /// Waits until the sender is dropped, at most `limit`.
 fn wait_for(mut done: oneshot::Receiver<()>, limit: Duration) {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     // The polling thread has nothing else to do meanwhile, and no runtime of its own to wait with.
     while begun.elapsed() < limit {
         match done.try_recv() {

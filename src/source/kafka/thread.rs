@@ -212,7 +212,7 @@ impl Poller {
 /// Leaves the group, serving the revocation that this brings: dropping the last handle does both, on this thread. Whoever
 /// commits may still hold a handle for a moment; the control holds only a weak one.
 fn leave(mut consumer: Arc<BaseConsumer<Context>>) {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while begun.elapsed() < REQUEST_TIMEOUT {
         match Arc::try_unwrap(consumer) {
             Ok(last) => return drop(last),
