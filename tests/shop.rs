@@ -18,7 +18,6 @@ pub(crate) struct Shop {
     pub(crate) place: Workplace,
     pub(crate) topic: String,
     pub(crate) prefix: String,
-    pub(crate) partitions: i32,
 }
 
 impl Shop {
@@ -47,7 +46,7 @@ impl Shop {
         .expect("a string");
         place.write("projector.yaml", &config);
         place.write("orders.v1.yaml", &projection(&topic, tail));
-        Self { kafka, database, place, topic, prefix, partitions }
+        Self { kafka, database, place, topic, prefix }
     }
 
     pub(crate) fn group(&self) -> String {

@@ -198,7 +198,6 @@ impl From<AppError> for Failure {
             return Self::Mistakes(mistakes);
         }
         let (exit, next) = match &error {
-            AppError::Configuration { .. } | AppError::Http(HttpError::Bind { .. }) => (Exit::Usage, None),
             AppError::Refused { .. } => (Exit::Refused, None),
             AppError::Store { source, .. } => of_store(source),
             AppError::Kafka { source, .. } => of_kafka(source),
@@ -208,9 +207,11 @@ impl From<AppError> for Failure {
             // What is wrong before joining ends the process as a matter of configuration.
             AppError::Prepare(PrepareError::Store(source)) => (Exit::Usage, of_store(source).1),
             AppError::Prepare(PrepareError::Kafka(source)) => (Exit::Usage, of_kafka(source).1),
-            AppError::Prepare(_) => (Exit::Usage, None),
+            AppError::Configuration { .. }
+            | AppError::Http(HttpError::Bind { .. })
+            | AppError::Prepare(_)
+            | AppError::Mistakes(_) => (Exit::Usage, None),
             AppError::Demo(_) => (Exit::Failed, Some("run it again; `-v` tells more".into())),
-            AppError::Mistakes(_) => (Exit::Usage, None),
         };
         Self::Error { exit, error: error.into(), next }
     }

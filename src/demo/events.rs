@@ -144,7 +144,7 @@ impl Shop {
         let id = self.product_id();
         let number = self.below(900);
         let category =
-            (number % 3 != 0).then(|| ["lamps", "chairs", "tables"][(number % 7 % 3) as usize].to_owned());
+            (!number.is_multiple_of(3)).then(|| ["lamps", "chairs", "tables"][(number % 7 % 3) as usize].to_owned());
         let product = Product {
             name: format!("Product {id} no. {number}"),
             category,

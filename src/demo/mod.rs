@@ -327,8 +327,8 @@ impl Stored {
         let stock = expected.stock.iter().map(|((sku, warehouse), quantity)| {
             (vec![Some(sku.clone()), Some(warehouse.clone())], vec![Some(quantity.to_string())])
         });
-        let mut differences = compare("products", &self.products, 1, products.collect());
-        differences.extend(compare("stock", &self.stock, 2, stock.collect()));
+        let mut differences = compare("products", &self.products, 1, &products.collect());
+        differences.extend(compare("stock", &self.stock, 2, &stock.collect()));
         let found: BTreeMap<&str, usize> =
             self.reasons().iter().fold(BTreeMap::new(), |mut found, reason| {
                 let known = expected.dead_letters.keys().find(|known| **known == reason.reason).copied();
@@ -360,11 +360,11 @@ impl Stored {
 type Cells = Vec<Option<String>>;
 
 /// Compares rows by key, the first `keys` columns.
-fn compare(table: &str, stored: &Rows, keys: usize, expected: BTreeMap<Cells, Cells>) -> Vec<String> {
+fn compare(table: &str, stored: &Rows, keys: usize, expected: &BTreeMap<Cells, Cells>) -> Vec<String> {
     let found: BTreeMap<Cells, Cells> =
         stored.rows.iter().map(|row| (row[..keys].to_vec(), row[keys..].to_vec())).collect();
     let mut differences = Vec::new();
-    for (key, row) in &expected {
+    for (key, row) in expected {
         match found.get(key) {
             None => differences.push(format!("{table} {key:?}: missing")),
             Some(other) if other != row => {

@@ -360,7 +360,7 @@ impl Writer<'_> {
                 lost.sort_unstable();
                 lost.dedup();
                 match lost.last() {
-                    Some(last) if *last < advances.len() => Attempt::Fenced(lost),
+                    Some(highest) if *highest < advances.len() => Attempt::Fenced(lost),
                     _ => Attempt::Bug(StoreError::Bug {
                         action: "apply a batch",
                         detail: "fenced, without saying which partition".to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -53,18 +53,6 @@ impl Kafka {
             (led == usize::try_from(partitions).expect("positive")).then_some(())
         })
         .await;
-    }
-
-    pub(crate) async fn delete_topic(&self, name: &str) {
-        let gone = self.admin.delete_topics(&[name], &AdminOptions::new()).await.expect("the broker answers");
-        assert!(gone.iter().all(Result::is_ok), "topic {name}: {gone:?}");
-    }
-
-    pub(crate) async fn grow_topic(&self, name: &str, partitions: usize) {
-        let grown = NewPartitions::new(name, partitions);
-        let made =
-            self.admin.create_partitions([&grown], &AdminOptions::new()).await.expect("the broker answers");
-        assert!(made.iter().all(Result::is_ok), "topic {name}: {made:?}");
     }
 
     /// Produces one record and returns its partition and offset.

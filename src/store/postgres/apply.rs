@@ -149,12 +149,13 @@ impl Writer<'_, '_> {
             let answer = self.work.rows(&sql, rows::by_mask(self.target, way, part)?).await?;
             let (found, made) = counts(&answer).ok_or_else(|| bug(APPLY, "two counts were asked for"))?;
             let complete = found + made == part.len() as u64;
-            if !complete {
+            // A row that is there and to be kept is not written: whose it is does not matter.
+            if !complete && way.0 != ToPresent::Keep {
                 if self.any_foreign(part).await? {
                     return Err(self.foreign().into());
                 }
                 // A row is either there or made, unless one of the two is not asked for.
-                if way.0 != ToPresent::Keep && way.1 != ToAbsent::Nothing {
+                if way.1 != ToAbsent::Nothing {
                     return Err(Stop::Raced);
                 }
             }
