@@ -143,8 +143,8 @@ impl Shop {
     fn list(&mut self) {
         let id = self.product_id();
         let number = self.below(900);
-        let category =
-            (!number.is_multiple_of(3)).then(|| ["lamps", "chairs", "tables"][(number % 7 % 3) as usize].to_owned());
+        let category = (!number.is_multiple_of(3))
+            .then(|| ["lamps", "chairs", "tables"][(number % 7 % 3) as usize].to_owned());
         let product = Product {
             name: format!("Product {id} no. {number}"),
             category,

@@ -368,7 +368,7 @@ fn compare(table: &str, stored: &Rows, keys: usize, expected: &BTreeMap<Cells, C
         match found.get(key) {
             None => differences.push(format!("{table} {key:?}: missing")),
             Some(other) if other != row => {
-                differences.push(format!("{table} {key:?}: expected {row:?}, found {other:?}"))
+                differences.push(format!("{table} {key:?}: expected {row:?}, found {other:?}"));
             }
             Some(_) => {}
         }

@@ -113,6 +113,7 @@ pub struct Waiting {
 
 impl Flow {
     /// A partition that has just been claimed.
+    #[must_use]
     pub fn new(row: &PositionRow, stream: StreamId, open: Batch, most: usize) -> Self {
         Self {
             fence: row.fence,
@@ -139,6 +140,7 @@ impl Flow {
     }
 
     /// Whether a transaction could be started now.
+    #[must_use]
     pub fn is_ready(&self, now: Instant) -> bool {
         if self.in_flight {
             return false;
@@ -155,11 +157,13 @@ impl Flow {
     }
 
     /// Whether more records may be added to the open batch.
+    #[must_use]
     pub fn accepts(&self) -> bool {
         !self.is_held && !matches!(self.quarantine, QuarantineChange::Enter(_))
     }
 
     /// Whether what is held waits for something outside.
+    #[must_use]
     pub const fn is_waiting(&self) -> bool {
         self.waiting.is_some() || self.retry.is_some()
     }
@@ -181,6 +185,7 @@ impl Flow {
     }
 
     /// Bytes that this partition holds, for the budget.
+    #[must_use]
     pub fn bytes(&self) -> usize {
         self.open.bytes()
             + self.bytes_in_flight
@@ -189,6 +194,7 @@ impl Flow {
     }
 
     /// Why the partition is blocked, if it is.
+    #[must_use]
     pub fn blocked(&self) -> Option<String> {
         const SLOW: Duration = Duration::from_secs(10);
         let schema = || self.waiting.as_ref().and_then(|waiting| waiting.why.clone());
@@ -200,6 +206,7 @@ impl Flow {
     }
 
     /// The time of the oldest record that is read and not applied, milliseconds since 1970-01-01 UTC.
+    #[must_use]
     pub fn oldest_pending(&self) -> Option<i64> {
         let waiting =
             self.waiting.as_ref().and_then(|w| w.records.iter().filter_map(|r| r.timestamp.millis()).min());

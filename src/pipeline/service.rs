@@ -217,7 +217,7 @@ impl Service {
             }
             match row.filter(|_| remaining > 0).and_then(|row| Some((row, row.quarantine.as_ref()?))) {
                 Some((row, why)) => {
-                    far.quarantined.push((row.version.clone(), partition.clone(), why.clone()))
+                    far.quarantined.push((row.version.clone(), partition.clone(), why.clone()));
                 }
                 None if row.is_none_or(|row| row.position < *end) => far.on_their_way += 1,
                 None => {}
@@ -330,7 +330,7 @@ where
         match attempt().await {
             Ok(done) => return Ok(done),
             Err(error) if error.passes() => {
-                if backoff.attempts() % 10 == 0 {
+                if backoff.attempts().is_multiple_of(10) {
                     tracing::warn!(%error, "waiting for {what}");
                 }
                 tokio::select! {

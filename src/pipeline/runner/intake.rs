@@ -32,12 +32,11 @@ impl Runner {
                     if self.is_expected(&partition, stream)
                         && let Some(flow) = self.flow(&partition)
                     {
-                        match &mut flow.waiting {
-                            Some(waiting) => waiting.end = Some(end),
-                            None => {
-                                flow.open.extend_to(end);
-                                flow.waits_for_record = false;
-                            }
+                        if let Some(waiting) = &mut flow.waiting {
+                            waiting.end = Some(end);
+                        } else {
+                            flow.open.extend_to(end);
+                            flow.waits_for_record = false;
                         }
                     }
                 }

@@ -33,10 +33,10 @@ const TICK: Duration = Duration::from_secs(1);
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
 const REVOKE_COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
 const INFRASTRUCTURE_CEILING: Duration = Duration::from_secs(30);
-const OPERATOR_CEILING: Duration = Duration::from_secs(60);
+const OPERATOR_CEILING: Duration = Duration::from_mins(1);
 const SCHEMA_CEILING: Duration = Duration::from_secs(10);
 /// For so long the records of an id that the registry does not know are dead letters without asking again.
-const UNKNOWN_SCHEMA_TTL: Duration = Duration::from_secs(60);
+const UNKNOWN_SCHEMA_TTL: Duration = Duration::from_mins(1);
 
 /// Why a runner has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -283,10 +283,11 @@ impl Runner {
         }
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
         let positions = self.positions();
-        if !positions.is_empty() && self.ended == Some(Ended::Stopped) {
-            if let Err(error) = self.control.commit(&positions, left.min(REVOKE_COMMIT_TIMEOUT)).await {
-                tracing::info!(version = %self.version, %error, "the last commit of offsets failed; the store has the truth");
-            }
+        if !positions.is_empty()
+            && self.ended == Some(Ended::Stopped)
+            && let Err(error) = self.control.commit(&positions, left.min(REVOKE_COMMIT_TIMEOUT)).await
+        {
+            tracing::info!(version = %self.version, %error, "the last commit of offsets failed; the store has the truth");
         }
         // Revocations that the close itself brings find nobody to drain: they are let go at once.
         self.leaving.clear();

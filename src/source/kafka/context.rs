@@ -206,7 +206,7 @@ impl ClientContext for Context {
     }
 
     fn stats(&self, statistics: Statistics) {
-        let is_fresh = |idle: i64| idle >= 0 && idle < 5_000_000;
+        let is_fresh = |idle: i64| (0..5_000_000).contains(&idle);
         let idle =
             statistics.brokers.values().filter(|broker| broker.state == "UP").map(|broker| broker.rxidle);
         if let Some(idle) = idle.filter(|idle| is_fresh(*idle)).min() {
@@ -241,7 +241,7 @@ impl ClientContext for Context {
         tracing::debug!(%error, reason, "the kafka client reports an error");
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::AllBrokersDown) => {
-                self.trouble(Some(format!("no broker can be reached: {reason}")))
+                self.trouble(Some(format!("no broker can be reached: {reason}")));
             }
             Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed) => {
                 self.trouble(Some(format!("the brokers refuse the credentials: {reason}")));

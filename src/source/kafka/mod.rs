@@ -1,9 +1,6 @@
 //! A source that is one Kafka consumer client, and questions about topics.
 //!
-//! - [`client`]: settings.
-//! - [`context`]: callbacks.
-//! - [`thread`]: the polling thread.
-//! - [`native`]: what the library's wrapper lacks.
+//! `client` has the settings, `context` the callbacks, `thread` the polling thread, and `native` what the library's wrapper lacks.
 
 mod client;
 mod context;

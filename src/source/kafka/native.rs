@@ -197,7 +197,7 @@ unsafe fn slice<'a>(from: *const std::ffi::c_void, len: usize) -> Option<&'a [u8
 
 /// # Safety
 /// `message` comes from the library and lives for `'a`.
-unsafe fn headers<'a>(message: &'a sys::rd_kafka_message_t) -> Vec<(ByteString, Option<&'a [u8]>)> {
+unsafe fn headers(message: &sys::rd_kafka_message_t) -> Vec<(ByteString, Option<&[u8]>)> {
     let mut found = std::ptr::null_mut();
     // SAFETY: the message is valid; the headers stay its own.
     let code = unsafe { sys::rd_kafka_message_headers(message, &raw mut found) };
