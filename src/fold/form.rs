@@ -7,7 +7,7 @@ use bytestring::ByteString;
 
 use super::calendar;
 use super::digits::{Digits, MAX_SCALE, MAX_WHOLE_DIGITS, Unfit};
-use crate::projection::Value;
+use crate::projection::{Datum, Value};
 
 /// Why a value has no text, or no JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,22 @@ pub(super) fn text(value: Value) -> Result<ByteString, Formless> {
         Value::Bytes(_) | Value::Null => return Err(Formless::Kind(value.kind())),
     };
     if has_nul(&text) { Err(Formless::Nul) } else { Ok(text) }
+}
+
+/// The canonical text of a value that fits its column, for stores that keep such values as text: numbers plain and without
+/// trailing zeros, UUIDs and times in ISO 8601. `None` for NULL, booleans, integers, floating numbers and bytes.
+#[must_use]
+pub fn canonical(datum: &Datum) -> Option<String> {
+    match datum {
+        Datum::Numeric(number) => Some(number.to_plain_string()),
+        Datum::Uuid(bytes) => Some(uuid(*bytes)),
+        Datum::Date(days) => Some(calendar::date_text(*days)),
+        Datum::Time(micros) => Some(calendar::time_text(*micros)),
+        Datum::Timestamp(micros) => Some(calendar::timestamp_text(*micros)),
+        Datum::TimestampTz(micros) => Some(calendar::timestamptz_text(*micros)),
+        Datum::Text(text) | Datum::Json(text) | Datum::Catalogue(text) => Some(text.to_string()),
+        Datum::Null | Datum::Bool(_) | Datum::Int(_) | Datum::Double(_) | Datum::Bytes(_) => None,
+    }
 }
 
 /// The value as JSON: texts, UUIDs and times as strings, fields in the order of the source.

@@ -5,7 +5,7 @@
 //! - [`judge`]: the sequence of an aggregate; passes everything through while no source declares one.
 //! - [`rows`]: many changes of one row become an ordered list of few; applied in rounds.
 
-pub(crate) mod calendar;
+mod calendar;
 pub mod change;
 mod digits;
 mod form;
@@ -16,5 +16,6 @@ pub mod rows;
 pub mod validate;
 
 pub use change::{Absent, Assign, Assignments, Change, Composed, Key, Present, SummedColumns};
+pub use form::canonical;
 pub use rows::{Folded, FoldedChange, FoldedRow, FoldedTable};
 pub use validate::{RowChange, fit, validate};
