@@ -10,7 +10,8 @@
 //! - [`apply`], [`rows`], [`statements`], [`types`]: folded rows as parameters, and the SQL that writes them.
 //!
 //! Times of `timestamptz` are integers, microseconds since 1970-01-01 UTC; numeric, uuid, date, time, timestamp and json are
-//! canonical text; booleans are 0 and 1. Types that only PostgreSQL has are refused.
+//! canonical text; booleans are 0 and 1. Types that only PostgreSQL has are refused. As text, numbers of `numeric` are equal
+//! where they are equal, but do not sort as numbers: a reader casts them.
 
 mod apply;
 mod catalogue;
