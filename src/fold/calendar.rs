@@ -61,21 +61,21 @@ fn days_in_month(year: i64, month: i64) -> i64 {
 }
 
 /// The text of a date.
-pub(crate) fn date_text(days: i32) -> String {
+pub(super) fn date_text(days: i32) -> String {
     let mut text = String::with_capacity(10);
     write_date(&mut text, i64::from(days));
     text
 }
 
 /// The text of a time of day: at most six digits after the point, none where they are all 0.
-pub(crate) fn time_text(micros: i64) -> String {
+pub(super) fn time_text(micros: i64) -> String {
     let mut text = String::with_capacity(15);
     write_time(&mut text, micros);
     text
 }
 
 /// The text of a time without zone.
-pub(crate) fn timestamp_text(micros: i64) -> String {
+pub(super) fn timestamp_text(micros: i64) -> String {
     let mut text = String::with_capacity(27);
     write_date(&mut text, micros.div_euclid(DAY));
     text.push('T');

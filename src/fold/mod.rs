@@ -5,7 +5,7 @@
 //! - [`judge`]: the sequence of an aggregate; passes everything through while no source declares one.
 //! - [`rows`]: many changes of one row become an ordered list of few; applied in rounds.
 
-pub(crate) mod calendar;
+mod calendar;
 pub mod change;
 mod digits;
 mod form;

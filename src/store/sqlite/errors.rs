@@ -10,6 +10,8 @@ use crate::store::{DatabaseCode, StoreError};
 pub(super) const ERROR: i32 = 1;
 /// SQLITE_IOERR; the extended codes have it as their low byte.
 const IOERR: i32 = 10;
+/// SQLITE_CONSTRAINT, likewise.
+pub(super) const CONSTRAINT: i32 = 19;
 /// SQLITE_MISMATCH
 pub(super) const MISMATCH: i32 = 20;
 

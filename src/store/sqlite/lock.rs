@@ -3,8 +3,15 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::store::StoreError;
+
+/// How long the lock is waited for: a process, or a part of this one, that is just ending gives it back soon.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The exclusive lock of a database file. Ends when it is dropped, and with the process.
 #[derive(Debug)]
@@ -12,7 +19,8 @@ pub(super) struct RunLock(#[expect(dead_code, reason = "an open file is the lock
 
 impl RunLock {
     /// Takes the lock of the database at `database`, in a file beside it that is never removed.
-    pub(super) fn take(database: &Path) -> Result<Self, StoreError> {
+    pub(super) async fn take(database: &Path) -> Result<Self, StoreError> {
+        let deadline = Instant::now() + PATIENCE;
         let path = beside(database);
         let cannot = |problem: &str, error: &std::io::Error| StoreError::Refused {
             problem: format!("{problem} the lock file {}: {}", path.display(), error.kind()),
@@ -24,13 +32,19 @@ impl RunLock {
             .write(true)
             .open(&path)
             .map_err(|error| cannot("cannot open", &error))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(StoreError::Refused {
-                problem: format!("another `projector run` applies to {} already", database.display()),
-                fix: "end that process first: one process at a time may apply to a SQLite file".to_owned(),
-            }),
-            Err(TryLockError::Error(error)) => Err(cannot("cannot lock", &error)),
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+                Err(TryLockError::WouldBlock) => {
+                    return Err(StoreError::Refused {
+                        problem: format!("another `projector run` applies to {} already", database.display()),
+                        fix: "end that process first: one process at a time may apply to a SQLite file"
+                            .to_owned(),
+                    });
+                }
+                Err(TryLockError::Error(error)) => return Err(cannot("cannot lock", &error)),
+            }
         }
     }
 }

@@ -10,7 +10,8 @@
 //! - [`apply`], [`rows`], [`statements`], [`types`]: folded rows as parameters, and the SQL that writes them.
 //!
 //! Times of `timestamptz` are integers, microseconds since 1970-01-01 UTC; numeric, uuid, date, time, timestamp and json are
-//! canonical text; booleans are 0 and 1. Types that only PostgreSQL has are refused.
+//! canonical text; booleans are 0 and 1. Types that only PostgreSQL has are refused. As text, numbers of `numeric` are equal
+//! where they are equal, but do not sort as numbers: a reader casts them.
 
 mod apply;
 mod catalogue;
@@ -74,13 +75,11 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`StoreError::Refused`] where another process applies to the file, or its folder cannot be written to.
-    // Opening is asynchronous for its callers, as that of any store.
-    #[expect(clippy::unused_async, reason = "callers open every store alike")]
     pub async fn open(path: &Path, mode: OpenMode) -> Result<Self, StoreError> {
         // The lock belongs to the file, whichever link leads to it.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let lock = match mode {
-            OpenMode::Run => Some(RunLock::take(&path)?),
+            OpenMode::Run => Some(RunLock::take(&path).await?),
             OpenMode::Inspect => None,
         };
         Ok(Self { connections: Connections::new(&path, mode), lock: Mutex::new(lock) })

@@ -2,12 +2,12 @@
 
 use super::catalogue;
 use super::connections::{Connections, Purpose, Work};
-use super::errors::bug;
+use super::errors::{CONSTRAINT, bug};
 use super::layout::NOW;
 use super::positions::{get, of};
 use super::register::{declared_names, versions_in};
 use crate::store::sql::quote;
-use crate::store::{RetirePlan, StoreError, VersionKey, VersionState};
+use crate::store::{DatabaseCode, RetirePlan, StoreError, VersionKey, VersionState};
 
 const RETIRE: &str = "retire a version";
 
@@ -77,7 +77,15 @@ async fn retire_in(work: &mut Work<'_>, version: &VersionKey) -> Result<RetirePl
     }
     // Tables that refer to others were declared after them.
     for (table, _) in plan.tables.iter().rev() {
-        work.script(&format!("drop table {}", quote(table))).await?;
+        work.script(&format!("drop table {}", quote(table))).await.map_err(|error| match error {
+            StoreError::Database { code: DatabaseCode::Sqlite(code), .. } if code & 0xff == CONSTRAINT => {
+                StoreError::Refused {
+                    problem: format!("table {table} of {version} cannot be dropped: {error}"),
+                    fix: "drop what refers to it first, such as foreign keys of other tables".to_owned(),
+                }
+            }
+            other => other,
+        })?;
     }
     for table in ["dead_letters", "positions", "observations", "sequences", "versions"] {
         let sql = format!("delete from projector_{table} where projection = ?1 and version = ?2");

@@ -14,7 +14,7 @@ use crate::fold::{Absent, Assign, Change, Present};
 use crate::projection::{ColumnId, ColumnType, Datum, Declaration, Index, Ownership, Table};
 use crate::store::contract::{self, Harness, Scene, store_contract};
 use crate::store::error::ErrorPlace;
-use crate::store::{DatabaseCode, ReadStore as _, SharedStore, StoreError};
+use crate::store::{Applied, DatabaseCode, ReadStore as _, SharedStore, StoreError};
 
 struct File {
     folder: tempfile::TempDir,
@@ -273,4 +273,64 @@ async fn every_statement_finds_its_rows_by_key() {
         }
         file.execute("drop table wide__v1").await;
     }
+}
+
+/// Sets something on the connection that writes.
+async fn tune(file: &File, pragma: &str) {
+    let mut work = Work::begin(&file.store.connections, Purpose::Write, "test").await.expect("begun");
+    work.rows_once(&format!("pragma {pragma}")).await.expect("set");
+    work.commit().await.expect("committed");
+}
+
+fn code(result: Result<Applied, StoreError>) -> i32 {
+    match result {
+        Err(StoreError::Database { code: DatabaseCode::Sqlite(code), .. }) => code,
+        other => panic!("expected an error of the database: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_rolls_back_and_the_store_goes_on_afterwards() {
+    let file = fresh().await;
+    let mut scene = Scene::of_tables(&file, vec![contract::items()]).await;
+    let long = contract::text(&"x".repeat(10_000));
+    let rows = |ids: std::ops::Range<i64>| {
+        let row = |id| contract::item(id, Change::upsert(vec![contract::set(contract::NAME, long.clone())]));
+        ids.map(row).collect::<Vec<_>>()
+    };
+    scene.accept(rows(0..1)).await;
+    tune(&file, "max_page_count = 1").await;
+    assert_eq!(code(scene.apply(rows(1..200)).await), 13);
+    assert_eq!(scene.rows("select count(*) from items__v1").await, [["1"]]);
+    tune(&file, "max_page_count = 1000000").await;
+    scene.accept(rows(1..200)).await;
+    assert_eq!(scene.rows("select count(*) from items__v1").await, [["200"]]);
+}
+
+#[tokio::test]
+async fn another_process_that_holds_the_file_is_an_outage_and_passes() {
+    let file = fresh().await;
+    let mut scene = Scene::of_tables(&file, vec![contract::items()]).await;
+    tune(&file, "busy_timeout = 1").await;
+    let mut other = file.connection().await;
+    sqlx::raw_sql("begin immediate").execute(&mut other).await.expect("begun");
+    assert_eq!(code(scene.apply(Vec::new()).await) & 0xff, 5);
+    sqlx::raw_sql("rollback").execute(&mut other).await.expect("rolled back");
+    scene.accept(Vec::new()).await;
+}
+
+#[tokio::test]
+async fn a_table_that_others_refer_to_is_not_dropped() {
+    let file = fresh().await;
+    let mut scene = Scene::of_tables(&file, vec![contract::items()]).await;
+    let lamp = Change::upsert(vec![contract::set(contract::NAME, contract::text("lamp"))]);
+    scene.accept(vec![contract::item(1, lamp)]).await;
+    file.execute("create table notes (item INTEGER references items__v1); insert into notes values (1)")
+        .await;
+    let text = refused(scene.store.retire(&scene.version).await);
+    assert!(text.contains("items__v1") && text.contains("refers to it"), "{text}");
+    assert_eq!(scene.rows("select count(*) from items__v1").await, [["1"]]);
+    assert_eq!(scene.store.versions().await.expect("versions").len(), 1);
+    file.execute("drop table notes").await;
+    scene.store.retire(&scene.version).await.expect("retired");
 }

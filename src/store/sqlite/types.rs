@@ -1,7 +1,7 @@
 //! The types of columns in SQLite: their names, values as parameters, and literals.
 
 use super::connections::Parameters;
-use crate::fold::calendar;
+use crate::fold;
 use crate::projection::{Column, ColumnType, Datum};
 
 /// The type of a column in a STRICT table; `None` for a type that only PostgreSQL has.
@@ -79,10 +79,10 @@ fn canonical(kind: &ColumnType, datum: &Datum) -> Option<String> {
         (ColumnType::Numeric { precision_scale: None }, Datum::Numeric(number)) => {
             number.normalized().to_plain_string()
         }
-        (ColumnType::Date, Datum::Date(days)) => calendar::date_text(*days),
-        (ColumnType::Time, Datum::Time(micros)) => calendar::time_text(*micros),
-        (ColumnType::Timestamp, Datum::Timestamp(micros)) => calendar::timestamp_text(*micros),
-        (ColumnType::Uuid, Datum::Uuid(bytes)) => uuid::Uuid::from_bytes(*bytes).to_string(),
+        (ColumnType::Date, Datum::Date(_))
+        | (ColumnType::Time, Datum::Time(_))
+        | (ColumnType::Timestamp, Datum::Timestamp(_))
+        | (ColumnType::Uuid, Datum::Uuid(_)) => return fold::canonical(datum),
         _ => return None,
     })
 }
