@@ -108,6 +108,17 @@ impl Place {
         self.rows(sql).await[0].get(0)
     }
 
+    /// How many indexes of this schema are defined with `text`. The view `pg_indexes` defines those of all schemas
+    /// before it looks at the schema, and fails when another test drops one meanwhile.
+    async fn count_indexes(&self, text: &str) -> i64 {
+        let sql = "with mine as materialized ( \
+                     select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+                     where c.relkind = 'i' and n.nspname = $1) \
+                   select count(*) from mine where strpos(pg_get_indexdef(oid), $2) > 0";
+        let mut session = session().await;
+        sqlx::query_scalar(sql).bind(&self.schema).bind(text).fetch_one(&mut session).await.unwrap()
+    }
+
     /// Drops everything.
     async fn end(self) {
         self.store.close().await;
