@@ -207,3 +207,6 @@ impl VersionParts {
         self.publish.notified().await;
     }
 }
+
+#[cfg(test)]
+mod tests;
