@@ -429,6 +429,7 @@ async fn serve(
         writers: settings.store.writers,
         limits: settings.limits.clone(),
         unknown_schema_wait: wait.unwrap_or(Duration::from_secs(10)),
+        max_waiting: settings.dead_letter.max_waiting,
         grace: settings.shutdown_grace,
     };
     let service = match Service::prepare(outside, &ways, projections, &stop).await {

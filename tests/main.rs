@@ -1,7 +1,11 @@
 //! Every test that needs more than one module, in one binary.
 
 mod avro;
+mod health;
 mod layers;
+mod outage;
 mod run_postgres;
 mod shop;
+mod shutdown;
+mod sqlite;
 mod support;

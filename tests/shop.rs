@@ -49,6 +49,14 @@ impl Shop {
         Self { kafka, database, place, topic, prefix }
     }
 
+    /// Replaces text of `projector.yaml`.
+    pub(crate) fn change_config(&self, from: &str, to: &str) {
+        let path = self.place.path().join("projector.yaml");
+        let text = std::fs::read_to_string(&path).expect("the file");
+        assert!(text.contains(from), "{from} stands in {text}");
+        self.place.write("projector.yaml", &text.replace(from, to));
+    }
+
     pub(crate) fn group(&self) -> String {
         format!("{}.orders.v1", self.prefix)
     }

@@ -105,7 +105,7 @@ pub struct DeadLetterSettings {
     /// `headers`: styles beside `projector`.
     pub headers: Vec<HeaderStyle>,
     /// `max_waiting`: unpublished dead letters of a partition before it is blocked. Default 10,000.
-    pub max_waiting: u64,
+    pub max_waiting: u32,
 }
 
 impl DeadLetterSettings {

@@ -206,6 +206,7 @@ impl Life<'_> {
             limits,
             // The sample registry never learns the unknown id.
             unknown_schema_wait: Duration::from_millis(200),
+            max_waiting: 10_000,
             grace: Duration::from_secs(5),
         };
         Ok(Service::prepare(outside, &ways, vec![projection()?], stop).await?)

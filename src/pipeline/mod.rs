@@ -55,6 +55,8 @@ pub struct Shared {
     pub partition_bytes: usize,
     /// How long an unknown schema id is asked for before its records are dead letters.
     pub unknown_schema_wait: Duration,
+    /// Unpublished dead letters of a partition before it is blocked.
+    pub max_waiting: u32,
     /// How long a shutdown may take.
     pub grace: Duration,
     /// What the process tells its platform: joined, alive.
@@ -115,6 +117,8 @@ pub struct VersionParts {
     topic_ids: RwLock<BTreeMap<String, String>>,
     asked_at: tokio::sync::Mutex<Option<Instant>>,
     owned: RwLock<BTreeSet<TopicPartition>>,
+    /// Partitions with more unpublished dead letters than may wait.
+    backlogged: RwLock<BTreeSet<TopicPartition>>,
     publish: Notify,
 }
 
@@ -141,6 +145,7 @@ impl VersionParts {
             topic_ids: RwLock::default(),
             asked_at: tokio::sync::Mutex::default(),
             owned: RwLock::default(),
+            backlogged: RwLock::default(),
             publish: Notify::new(),
         }
     }
@@ -195,6 +200,19 @@ impl VersionParts {
     #[must_use]
     pub fn owned_partitions(&self) -> Vec<TopicPartition> {
         self.owned.read().map(|owned| owned.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The partitions whose dead letters have waited too long for their topic.
+    #[must_use]
+    pub fn backlogged(&self) -> BTreeSet<TopicPartition> {
+        self.backlogged.read().map(|backlogged| backlogged.clone()).unwrap_or_default()
+    }
+
+    /// Says which those are from now on.
+    pub fn set_backlogged(&self, partitions: BTreeSet<TopicPartition>) {
+        if let Ok(mut backlogged) = self.backlogged.write() {
+            *backlogged = partitions;
+        }
     }
 
     /// There may be dead letters to publish.

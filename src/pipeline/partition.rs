@@ -29,18 +29,23 @@ pub enum State {
     /// Records flow.
     Flowing(Box<Flow>),
     /// It waits for an operator; stored in its position row.
-    Quarantined {
-        /// The fence that its row holds.
-        fence: Fence,
-        /// Its boundary.
-        boundary: NextOffset,
-        /// The topic's id that the position belongs to, where it is known.
-        topic_id: Option<String>,
-        /// The time of the oldest record that waits, where it is known: milliseconds since 1970-01-01 UTC.
-        oldest: Option<i64>,
-        /// Why.
-        why: Quarantine,
-    },
+    Quarantined(Box<Stopped>),
+}
+
+/// A partition that has stopped until a command decides.
+pub struct Stopped {
+    /// The fence that its row holds.
+    pub fence: Fence,
+    /// Its boundary.
+    pub boundary: NextOffset,
+    /// The topic's id that the position belongs to, where it is known.
+    pub topic_id: Option<String>,
+    /// The time of the oldest record that waits, where it is known: milliseconds since 1970-01-01 UTC.
+    pub oldest: Option<i64>,
+    /// The stream that is read for one record, to learn that time after a restart; else [`StreamId::NONE`].
+    pub probe: StreamId,
+    /// Why.
+    pub why: Quarantine,
 }
 
 /// A partition whose records flow, or would if a fault outside passed.
@@ -55,9 +60,7 @@ pub struct Flow {
     pub taken: NextOffset,
     /// The batch that grows.
     pub open: Batch,
-    /// Whether a transaction is in flight.
-    pub in_flight: bool,
-    /// Since when.
+    /// Since when a transaction is in flight, if one is.
     pub in_flight_since: Option<Instant>,
     /// Bytes that are in flight, for the budget.
     pub bytes_in_flight: usize,
@@ -83,6 +86,8 @@ pub struct Flow {
     pub may_pass: Option<NextOffset>,
     /// Nothing more is taken, because what is held has to go first; the source has paused the partition.
     pub is_held: bool,
+    /// Too many dead letters wait for their topic.
+    pub is_backlogged: bool,
     /// The end of the quarantine waits for the record that caused it, so that both go into one transaction.
     pub waits_for_record: bool,
 }
@@ -121,7 +126,6 @@ impl Flow {
             stream,
             taken: open.end(),
             open,
-            in_flight: false,
             in_flight_since: None,
             bytes_in_flight: 0,
             oldest_in_flight: None,
@@ -135,14 +139,21 @@ impl Flow {
             quarantine: QuarantineChange::Keep,
             may_pass: None,
             is_held: false,
+            is_backlogged: false,
             waits_for_record: false,
         }
+    }
+
+    /// Whether a transaction is in flight.
+    #[must_use]
+    pub const fn is_in_flight(&self) -> bool {
+        self.in_flight_since.is_some()
     }
 
     /// Whether a transaction could be started now.
     #[must_use]
     pub fn is_ready(&self, now: Instant) -> bool {
-        if self.in_flight {
+        if self.is_in_flight() || self.is_backlogged {
             return false;
         }
         match &self.retry {
@@ -165,7 +176,7 @@ impl Flow {
     /// Whether what is held waits for something outside.
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
-        self.waiting.is_some() || self.retry.is_some()
+        self.waiting.is_some() || self.retry.is_some() || self.is_backlogged
     }
 
     /// Goes on with another stream of the same log.
@@ -202,7 +213,11 @@ impl Flow {
             let is_slow = self.in_flight_since.is_some_and(|since| since.elapsed() > SLOW);
             is_slow.then(|| "the read store has not answered for more than 10 s".to_owned())
         };
-        self.retry.as_ref().map(|retry| retry.why.clone()).or_else(schema).or_else(slow)
+        let backlog = || {
+            let why = "`dead_letter.max_waiting` dead letters wait for their topic, which does not take them";
+            self.is_backlogged.then(|| why.to_owned())
+        };
+        self.retry.as_ref().map(|retry| retry.why.clone()).or_else(schema).or_else(slow).or_else(backlog)
     }
 
     /// The time of the oldest record that is read and not applied, milliseconds since 1970-01-01 UTC.

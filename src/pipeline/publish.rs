@@ -4,7 +4,12 @@
 //! claimed, a version went live, or five seconds have passed after a failure), the unpublished dead letters of the
 //! partitions are read in pages of 100, sent, and marked. A crash between sending and marking sends them again, with the
 //! same id in their headers.
+//!
+//! While that fails or takes long, the dead letters that wait are counted once a second: a partition with more than
+//! `dead_letter.max_waiting` of them is blocked until they are gone.
 
+use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +23,10 @@ use crate::record::TopicPartition;
 use crate::store::{DeadLetterKey, SharedStore, StoreError, VersionState};
 
 const PAGE: u32 = 100;
+/// How often what waits is counted while publishing does not come to an end.
+const COUNT: Duration = Duration::from_secs(1);
+/// How long a shutdown waits for an acknowledgement.
+const DRAIN: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(5);
 /// A promotion by command wakes nobody.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -37,6 +46,7 @@ pub async fn run(
     store: SharedStore,
     parts: Arc<VersionParts>,
     topic: Arc<dyn DeadLetterTopic>,
+    max_waiting: u32,
     stop: CancellationToken,
 ) {
     let mut is_retry = false;
@@ -47,14 +57,49 @@ pub async fn run(
             () = parts.publish_wanted() => {}
             () = tokio::time::sleep(if is_retry { RETRY } else { LOOK_AGAIN }) => {}
         }
-        is_retry = match pages(&store, &parts, topic.as_ref(), &stop).await {
-            Ok(()) => false,
+        let mut publishing = pin!(pages(&store, &parts, topic.as_ref(), &stop));
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut publishing => break outcome,
+                () = given_up(&stop) => return,
+                () = tokio::time::sleep(COUNT) => count_waiting(&store, &parts, max_waiting).await,
+            }
+        };
+        is_retry = match outcome {
+            Ok(()) => {
+                parts.set_backlogged(BTreeSet::new());
+                false
+            }
             Err(error) => {
                 tracing::warn!(version = %parts.version, %error, "dead letters wait to be published; trying again");
+                count_waiting(&store, &parts, max_waiting).await;
                 true
             }
         };
     }
+}
+
+/// Returns a moment after `stop`: what is not acknowledged by then goes again after the next start.
+async fn given_up(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(DRAIN).await;
+}
+
+/// Finds the partitions with more than `max_waiting` dead letters that are not published.
+async fn count_waiting(store: &SharedStore, parts: &VersionParts, max_waiting: u32) {
+    let mut backlogged = parts.backlogged();
+    for partition in parts.owned_partitions() {
+        // Without an answer it stays as it was.
+        let Ok(waiting) = store.count_unpublished(&parts.version, &partition, max_waiting + 1).await else {
+            return;
+        };
+        if waiting > max_waiting {
+            backlogged.insert(partition);
+        } else {
+            backlogged.remove(&partition);
+        }
+    }
+    parts.set_backlogged(backlogged);
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -86,6 +86,8 @@ pub struct Ways {
     pub limits: LimitSettings,
     /// For how long an unknown schema id is asked for.
     pub unknown_schema_wait: Duration,
+    /// Unpublished dead letters of a partition before it is blocked.
+    pub max_waiting: u32,
     /// How long a shutdown may take.
     pub grace: Duration,
 }
@@ -151,6 +153,7 @@ impl Service {
             batch_records: ways.limits.batch_records,
             partition_bytes: (ways.limits.memory / 16).max(256 * 1024),
             unknown_schema_wait: ways.unknown_schema_wait,
+            max_waiting: ways.max_waiting,
             grace: ways.grace,
             health: outside.health,
         };
@@ -181,7 +184,13 @@ impl Service {
         for parts in &self.versions {
             if let Some(topic) = self.dead_letter_topics.get(&parts.declaration.name) {
                 let store = self.shared.store.clone();
-                publishers.spawn(publish::run(store, parts.clone(), topic.clone(), stop_publishing.clone()));
+                publishers.spawn(publish::run(
+                    store,
+                    parts.clone(),
+                    topic.clone(),
+                    self.shared.max_waiting,
+                    stop_publishing.clone(),
+                ));
             }
         }
         while tasks.join_next().await.is_some() {}

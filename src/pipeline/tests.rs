@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::publish::DeadLetterTopic;
 use super::service::{Outside, Service, Ways};
 use crate::config::settings::LimitSettings;
+use crate::dead_letter::DeadLetter;
+use crate::dead_letter::publisher::PublishError;
 use crate::decode::Limits;
 use crate::decode::registry::Schemas;
 use crate::position::{NextOffset, RecordOffset};
@@ -29,6 +34,10 @@ use crate::store::{
 use crate::telemetry::Health;
 
 const TOPIC: &str = "shop.payments";
+const DEAD_LETTER_TOPIC: &str = "t.payments.dlq";
+
+/// When every record was made, milliseconds since 1970-01-01 UTC.
+const TIME: i64 = 1_700_000_000_000;
 
 /// Longer than anything here takes; what takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,9 +63,32 @@ on_error: {on_error}
     Arc::new(spec::parse(Path::new("payments.yaml"), &text, read_file).expect("valid"))
 }
 
+/// A dead-letter topic that takes nothing while it is closed.
+#[derive(Default)]
+struct Shy {
+    is_closed: AtomicBool,
+    taken: Mutex<Vec<i64>>,
+}
+
+#[async_trait]
+impl DeadLetterTopic for Shy {
+    fn name(&self) -> &'static str {
+        DEAD_LETTER_TOPIC
+    }
+
+    async fn publish(&self, letter: &DeadLetter) -> Result<(), PublishError> {
+        if self.is_closed.load(Ordering::SeqCst) {
+            return std::future::pending().await;
+        }
+        self.taken.lock().expect("not poisoned").push(letter.record.coordinates.offset.get());
+        Ok(())
+    }
+}
+
 /// A pipeline at work, and everything around it.
 struct Scene {
     cluster: MemoryCluster,
+    dead_letter_topic: Arc<Shy>,
     store: Arc<FaultyStore>,
     member: MemoryMember,
     stop: CancellationToken,
@@ -71,8 +103,10 @@ impl Scene {
         let store = open_store(folder.path()).await;
         let cluster = MemoryCluster::default();
         cluster.create_topic(TOPIC, partitions, Some("id-1"));
-        let (member, stop, running) = start(&cluster, &store, on_error).await;
-        Self { cluster, store, member, stop, running, next: BTreeMap::new(), folder }
+        cluster.create_topic(DEAD_LETTER_TOPIC, 1, None);
+        let dead_letter_topic = Arc::new(Shy::default());
+        let (member, stop, running) = start(&cluster, &store, &dead_letter_topic, on_error).await;
+        Self { cluster, dead_letter_topic, store, member, stop, running, next: BTreeMap::new(), folder }
     }
 
     fn name(partition: i32) -> TopicPartition {
@@ -87,7 +121,7 @@ impl Scene {
                 offset: RecordOffset::new(*offset),
             },
             leader_epoch: None,
-            timestamp: RecordTimestamp::Create(1_700_000_000_000),
+            timestamp: RecordTimestamp::Create(TIME),
             key: Some(Bytes::copy_from_slice(key.as_bytes())),
             value: Some(Bytes::copy_from_slice(value.as_bytes())),
             headers: Vec::new(),
@@ -146,7 +180,10 @@ impl Scene {
     /// Starts another service, after the first was stopped, on the same file and topics.
     async fn start_again(&mut self, on_error: &str) {
         self.store = open_store(self.folder.path()).await;
-        let started = tokio::time::timeout(PATIENCE, start(&self.cluster, &self.store, on_error));
+        let started = tokio::time::timeout(
+            PATIENCE,
+            start(&self.cluster, &self.store, &self.dead_letter_topic, on_error),
+        );
         let (member, stop, running) = started.await.expect("starts in time");
         (self.member, self.stop, self.running) = (member, stop, running);
     }
@@ -165,6 +202,7 @@ async fn open_store(folder: &Path) -> Arc<FaultyStore> {
 async fn start(
     cluster: &MemoryCluster,
     store: &Arc<FaultyStore>,
+    dead_letter_topic: &Arc<Shy>,
     on_error: &str,
 ) -> (MemoryMember, CancellationToken, JoinHandle<()>) {
     let stop = CancellationToken::new();
@@ -172,7 +210,10 @@ async fn start(
         store: store.clone(),
         cluster: Arc::new(cluster.clone()) as Arc<dyn Cluster>,
         schemas: Schemas::none(),
-        dead_letter_topics: BTreeMap::new(),
+        dead_letter_topics: BTreeMap::from([(
+            "payments".to_owned(),
+            dead_letter_topic.clone() as Arc<dyn DeadLetterTopic>,
+        )]),
         health: Health::new(),
     };
     let ways = Ways {
@@ -185,6 +226,7 @@ async fn start(
             queue: 1 << 20,
         },
         unknown_schema_wait: Duration::from_millis(50),
+        max_waiting: 3,
         grace: Duration::from_secs(5),
     };
     let service =
@@ -371,6 +413,12 @@ async fn a_quarantine_stops_its_partition_only_and_outlives_a_restart() {
     scene.member.assign(&[Scene::name(0), Scene::name(1)]);
     scene.pay(1, "b", 1);
     scene.reaches(1, 2).await;
+    // Its lag and its age are known again, although nothing of it is applied.
+    eventually("lag and age", || async {
+        let row = scene.row(0).await?;
+        (row.readable_end == Some(NextOffset::new(3)) && row.oldest_pending_at == Some(TIME)).then_some(())
+    })
+    .await;
     let request = |action| ResumeRequest { projection: "payments".to_owned(), partition: None, action };
     // Without anything mended, the same record stops it again, and the request is used up.
     scene.store.request_resume(&request(OperatorAction::Resume)).await.expect("asked");
@@ -469,4 +517,41 @@ async fn a_clean_end_commits_what_is_durable() {
     scene.end().await;
     assert_eq!(member.commits().last(), Some(&(Scene::name(0), NextOffset::new(7))));
     assert!(member.is_closed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_that_cannot_be_published_stop_their_partition_at_a_limit() {
+    let mut scene = Scene::open("dead_letter", 2).await;
+    scene.dead_letter_topic.is_closed.store(true, Ordering::SeqCst);
+    // Three may wait.
+    for _ in 0..3 {
+        scene.send(0, "a", "not JSON");
+    }
+    for _ in 0..4 {
+        scene.send(1, "b", "not JSON");
+    }
+    scene.member.assign(&[Scene::name(0), Scene::name(1)]);
+    scene.reaches(1, 4).await;
+    let blocked = eventually("partition 1 is blocked", || async { scene.row(1).await?.blocked }).await;
+    assert!(blocked.contains("max_waiting"), "{blocked}");
+    scene.pay(0, "a", 1);
+    scene.pay(1, "b", 1);
+    scene.reaches(0, 4).await;
+    let row = scene.row(1).await.expect("a row");
+    assert_eq!((row.position, row.blocked.is_some()), (NextOffset::new(4), true));
+
+    scene.dead_letter_topic.is_closed.store(false, Ordering::SeqCst);
+    // What hung is given up at the restart, and goes again.
+    scene.stop().await;
+    scene.start_again("dead_letter").await;
+    scene.member.assign(&[Scene::name(0), Scene::name(1)]);
+    scene.reaches(1, 5).await;
+    eventually("everything is published", || async {
+        let mut taken = scene.dead_letter_topic.taken.lock().expect("not poisoned").clone();
+        taken.sort_unstable();
+        (taken == [0, 0, 1, 1, 2, 2, 3]).then_some(())
+    })
+    .await;
+    assert_eq!(scene.row(1).await.and_then(|row| row.blocked), None);
+    scene.end().await;
 }

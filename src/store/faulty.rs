@@ -223,6 +223,15 @@ impl ReadStore for FaultyStore {
         self.inner.unpublished(version, partition, limit).await
     }
 
+    async fn count_unpublished(
+        &self,
+        version: &VersionKey,
+        partition: &TopicPartition,
+        most: u32,
+    ) -> Result<u32, StoreError> {
+        self.inner.count_unpublished(version, partition, most).await
+    }
+
     async fn dead_letters(&self, filter: &DeadLetterFilter) -> Result<Vec<StoredDeadLetter>, StoreError> {
         self.inner.dead_letters(filter).await
     }

@@ -85,6 +85,14 @@ pub trait ReadStore: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<StoredDeadLetter>, StoreError>;
 
+    /// How many dead letters of a partition are not published yet; counts no further than `most`.
+    async fn count_unpublished(
+        &self,
+        version: &VersionKey,
+        partition: &TopicPartition,
+        most: u32,
+    ) -> Result<u32, StoreError>;
+
     /// Dead letters by filter, oldest first.
     async fn dead_letters(&self, filter: &DeadLetterFilter) -> Result<Vec<StoredDeadLetter>, StoreError>;
 

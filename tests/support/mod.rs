@@ -3,6 +3,7 @@
 pub(crate) mod kafka;
 pub(crate) mod postgres;
 pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod registry;
 
 use std::future::Future;

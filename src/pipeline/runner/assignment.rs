@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{COMMIT_TIMEOUT, Ended, INFRASTRUCTURE_CEILING, Leaving, REVOKE_COMMIT_TIMEOUT, Runner, Wake};
 use crate::pipeline::batch::Batch;
-use crate::pipeline::partition::{Flow, Partition, State};
+use crate::pipeline::partition::{Flow, Partition, State, Stopped};
 use crate::pipeline::retry;
 use crate::pipeline::retry::Backoff;
 use crate::position::NextOffset;
@@ -69,11 +69,11 @@ impl Runner {
                 continue;
             }
             match partition.state {
-                State::Flowing(flow) if flow.in_flight => {
+                State::Flowing(flow) if flow.is_in_flight() => {
                     leaving.waits_for.insert(name, flow.fence.epoch);
                 }
                 State::Flowing(flow) => leaving.durable.push((name, flow.fence.position)),
-                State::Quarantined { fence, .. } => leaving.durable.push((name, fence.position)),
+                State::Quarantined(stopped) => leaving.durable.push((name, stopped.fence.position)),
                 State::Claiming(_) => {}
             }
         }
@@ -179,10 +179,17 @@ impl Runner {
         self.parts.owned(name, true);
         match &row.quarantine {
             Some(why) => {
-                let why = why.clone();
-                let topic_id = row.topic_id.clone();
-                let (fence, boundary) = (row.fence, row.boundary);
-                self.set_state(name, State::Quarantined { fence, boundary, topic_id, oldest: None, why });
+                let is_readable = why.ends_by_resume();
+                let probe = if is_readable { self.control.begin(name, position) } else { StreamId::NONE };
+                let stopped = Stopped {
+                    fence: row.fence,
+                    boundary: row.boundary,
+                    topic_id: row.topic_id.clone(),
+                    oldest: None,
+                    probe,
+                    why: why.clone(),
+                };
+                self.set_state(name, State::Quarantined(Box::new(stopped)));
             }
             None => drop(self.begin(name, row)),
         }

@@ -26,6 +26,8 @@ impl Runner {
                     let name = record.coordinates.topic_partition.clone();
                     if self.is_expected(&name, stream) {
                         self.take(&name, record);
+                    } else {
+                        self.probed(&name, stream, &record);
                     }
                 }
                 Consumed::End { stream, partition, end } => {
@@ -41,6 +43,17 @@ impl Runner {
                     }
                 }
             }
+        }
+    }
+
+    /// The record that a quarantined partition waits at tells how long it has been waiting.
+    fn probed(&mut self, name: &TopicPartition, stream: StreamId, record: &Record) {
+        if let Some(Partition { state: State::Quarantined(stopped), .. }) = self.partitions.get_mut(name)
+            && stopped.probe == stream
+        {
+            stopped.probe = StreamId::NONE;
+            stopped.oldest = record.timestamp.millis();
+            self.control.pause(name);
         }
     }
 
@@ -144,7 +157,7 @@ impl Runner {
             if flow.accepts() && flow.is_waiting() && flow.bytes() > cap {
                 flow.is_held = true;
                 self.control.pause(name);
-            } else if flow.is_held && !flow.is_waiting() && !flow.in_flight {
+            } else if flow.is_held && !flow.is_waiting() && !flow.is_in_flight() {
                 flow.is_held = false;
                 let from = flow.next_needed();
                 flow.restart(self.control.begin(name, from), from);

@@ -1,7 +1,7 @@
 //! What is done once a second: offsets, observations, requests of operators, the first promotion.
 
 use super::{COMMIT_TIMEOUT, PromotionState, Runner, Wake};
-use crate::pipeline::partition::{Partition, State};
+use crate::pipeline::partition::{Partition, State, Stopped};
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
 use crate::source::SourceError;
@@ -14,6 +14,7 @@ use crate::telemetry;
 impl Runner {
     pub(super) fn on_tick(&mut self) {
         self.heartbeat.beat();
+        self.look_at_backlog();
         self.commit();
         self.observe();
         if self.promotion == PromotionState::Wanted {
@@ -21,10 +22,24 @@ impl Runner {
         }
     }
 
+    /// Partitions whose dead letters cannot be published stop until they can (promise P9: nothing grows without bound).
+    fn look_at_backlog(&mut self) {
+        let backlogged = self.parts.backlogged();
+        for (name, partition) in &mut self.partitions {
+            if let State::Flowing(flow) = &mut partition.state {
+                let is_backlogged = backlogged.contains(name);
+                if is_backlogged && !flow.is_backlogged {
+                    tracing::warn!(version = %self.version, partition = %name, "blocked: too many dead letters wait for their topic");
+                }
+                flow.is_backlogged = is_backlogged;
+            }
+        }
+    }
+
     pub(super) fn positions(&self) -> Vec<(TopicPartition, NextOffset)> {
         let position = |partition: &Partition| match &partition.state {
             State::Flowing(flow) => Some(flow.fence.position),
-            State::Quarantined { fence, .. } => Some(fence.position),
+            State::Quarantined(stopped) => Some(stopped.fence.position),
             State::Claiming(_) => None,
         };
         self.partitions
@@ -70,7 +85,7 @@ impl Runner {
         for (name, partition) in &self.partitions {
             let (fence, oldest, blocked) = match &partition.state {
                 State::Flowing(flow) => (flow.fence, flow.oldest_pending(), flow.blocked()),
-                State::Quarantined { fence, oldest, .. } => (*fence, *oldest, None),
+                State::Quarantined(stopped) => (stopped.fence, stopped.oldest, None),
                 State::Claiming(_) => continue,
             };
             let end = ends.readable.get(name).copied();
@@ -82,7 +97,7 @@ impl Runner {
                     lag_records: end.map(|end| fence.position.lag_to(end)),
                     oldest_pending_millis: oldest.filter(|_| is_behind),
                     state: match &partition.state {
-                        State::Quarantined { .. } => telemetry::PartitionState::Quarantined,
+                        State::Quarantined(_) => telemetry::PartitionState::Quarantined,
                         _ if blocked.is_some() => telemetry::PartitionState::Blocked,
                         _ => telemetry::PartitionState::Flowing,
                     },
@@ -130,11 +145,10 @@ impl Runner {
     /// Ends a quarantine: the next transaction of the partition says so in the store.
     pub(super) fn resume(&mut self, request: &OperatorRequest) {
         let name = &request.partition;
-        let Some(Partition { state: State::Quarantined { fence, boundary, topic_id, why, .. }, .. }) =
-            self.partitions.get(name)
-        else {
+        let Some(Partition { state: State::Quarantined(stopped), .. }) = self.partitions.get(name) else {
             return;
         };
+        let Stopped { fence, boundary, topic_id, why, .. } = &**stopped;
         if request.revision != fence.revision {
             return;
         }

@@ -6,12 +6,13 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{INFRASTRUCTURE_CEILING, Lane, OPERATOR_CEILING, PromotionState, Runner, TICK, Wake};
 use crate::pipeline::batch::Batch;
-use crate::pipeline::partition::{Flow, Retry, State};
+use crate::pipeline::partition::{Flow, Retry, State, Stopped};
 use crate::pipeline::retry::{Backoff, Relief};
 use crate::pipeline::writer::{Job, Part, PartEnd, PartResult, Turn, Wait};
 use crate::pipeline::{retry, writer};
 use crate::projection::Declaration;
 use crate::record::TopicPartition;
+use crate::source::StreamId;
 use crate::store::{QuarantineChange, StoreError};
 use crate::telemetry;
 
@@ -52,7 +53,6 @@ impl Runner {
             if flow.is_ready(now) {
                 let topic_id = self.parts.topic_id(&name.topic);
                 let part = part_of(flow, name, &self.declaration, topic_id);
-                flow.in_flight = true;
                 flow.in_flight_since = Some(now);
                 flow.bytes_in_flight = part.batch.bytes();
                 flow.oldest_in_flight = part.batch.oldest();
@@ -121,11 +121,10 @@ impl Runner {
         let name = result.partition;
         let most = self.shared.batch_records;
         let Some(flow) = self.flow(&name) else { return };
-        if !flow.in_flight || flow.fence.epoch != result.fence.epoch {
+        if !flow.is_in_flight() || flow.fence.epoch != result.fence.epoch {
             // The partition was taken away and has come back since: this is news of the former assignment.
             return;
         }
-        flow.in_flight = false;
         flow.in_flight_since = None;
         flow.bytes_in_flight = 0;
         flow.oldest_in_flight = None;
@@ -142,11 +141,17 @@ impl Runner {
                 }
             }
             PartEnd::Quarantined(why) => {
-                let (fence, boundary, topic_id) = (flow.fence, flow.boundary, flow.topic_id.clone());
-                let oldest = flow.oldest_pending();
+                let stopped = Stopped {
+                    fence: flow.fence,
+                    boundary: flow.boundary,
+                    topic_id: flow.topic_id.clone(),
+                    oldest: flow.oldest_pending(),
+                    probe: StreamId::NONE,
+                    why: why.clone(),
+                };
                 tracing::error!(version = %self.version, partition = %name, reason = why.reason, detail = why.detail, "quarantined");
                 self.control.pause(&name);
-                self.set_state(&name, State::Quarantined { fence, boundary, topic_id, oldest, why });
+                self.set_state(&name, State::Quarantined(Box::new(stopped)));
             }
             PartEnd::Fenced => {
                 tracing::warn!(version = %self.version, partition = %name, "fenced: another member owns the partition");
@@ -193,7 +198,7 @@ impl Runner {
             // A lane that is busy wakes the runner when it has ended.
             .filter(|partition| self.lanes[partition.lane] == Lane::Idle)
             .filter_map(|partition| match &partition.state {
-                State::Flowing(flow) if !flow.in_flight => flow.retry.as_ref().map(|retry| retry.at),
+                State::Flowing(flow) if !flow.is_in_flight() => flow.retry.as_ref().map(|retry| retry.at),
                 _ => None,
             })
             .min()

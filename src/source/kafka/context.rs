@@ -51,6 +51,11 @@ pub(super) struct Added {
 }
 
 impl Assignment {
+    /// What is assigned and not read.
+    pub(super) fn idle(&self) -> Vec<TopicPartition> {
+        self.assigned.iter().filter(|name| !self.added.contains_key(*name)).cloned().collect()
+    }
+
     /// The list of everything that is read, each at its next offset.
     pub(super) fn list(&self) -> Result<TopicPartitionList, KafkaError> {
         let mut list = TopicPartitionList::new();
@@ -97,6 +102,15 @@ impl Context {
         let at = i64::try_from(at.as_micros()).ok();
         let mut ends = self.ends();
         ends.broker_answered_at = ends.broker_answered_at.max(at);
+    }
+
+    /// The end of a partition that is assigned and not read, as a broker has just told it.
+    pub(super) fn idle_end(&self, name: TopicPartition, end: NextOffset) {
+        self.broker_answered(Duration::ZERO);
+        let state = self.state();
+        if state.assigned.contains(&name) && !state.added.contains_key(&name) {
+            self.ends().readable.insert(name, end);
+        }
     }
 
     /// Reports trouble once, and its end once.

@@ -1,9 +1,11 @@
 //! A source that is one Kafka consumer client, and questions about topics.
 //!
-//! `client` has the settings, `context` the callbacks, `thread` the polling thread, and `native` what the library's wrapper lacks.
+//! `client` has the settings, `context` the callbacks, `thread` the polling thread, `idle` the ends of
+//! partitions that are not read, and `native` what the library's wrapper lacks.
 
 mod client;
 mod context;
+mod idle;
 mod native;
 mod thread;
 
@@ -24,6 +26,7 @@ use crate::position::NextOffset;
 use crate::record::TopicPartition;
 use client::REQUEST_TIMEOUT;
 use context::Context;
+use idle::IdleEnds;
 use native::DataQueue;
 use thread::{Command, Poller};
 
@@ -116,6 +119,7 @@ impl Cluster for KafkaCluster {
             consumer: consumer.clone(),
             commands,
             records: record_sender,
+            idle: IdleEnds::new(),
         };
         std::thread::Builder::new().name("consume".to_owned()).spawn(move || poller.run()).map_err(
             |error| SourceError::Unavailable { action: "start a thread", detail: error.to_string() },

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::client::REQUEST_TIMEOUT;
 use super::context::{Added, Context, is_cooperative};
+use super::idle::IdleEnds;
 use super::native::{DataQueue, Item};
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
@@ -37,6 +38,7 @@ pub(super) struct Poller {
     pub(super) queue: DataQueue,
     pub(super) commands: Receiver<Command>,
     pub(super) records: mpsc::Sender<Vec<Consumed>>,
+    pub(super) idle: IdleEnds,
 }
 
 impl Poller {
@@ -62,6 +64,7 @@ impl Poller {
 
     /// Polls events once and reads once.
     fn turn(&mut self) {
+        self.idle.ask(&self.consumer);
         match self.records.clone().try_reserve() {
             Ok(permit) => {
                 self.poll(Duration::ZERO);

@@ -142,9 +142,13 @@ pub(crate) async fn unpublished_letters_come_in_pages_until_they_are_marked(harn
         let keys: Vec<_> = page.iter().map(|stored| stored.letter.key()).collect();
         (offsets(&page), keys)
     };
-    for expected in [vec![1, 4], vec![5, 7], vec![9], vec![]] {
+    let count = async |most| {
+        scene.store.count_unpublished(&scene.version, &partition(0), most).await.expect("a number")
+    };
+    for (expected, left) in [(vec![1, 4], 5), (vec![5, 7], 3), (vec![9], 1), (vec![], 0)] {
         let (offsets, keys) = page().await;
         assert_eq!(offsets, expected);
+        assert_eq!((count(99).await, count(2).await), (left, left.min(2)));
         assert_eq!(page().await.0, expected, "reading marks nothing");
         scene.store.mark_published(&keys).await.expect("marked");
         scene.store.mark_published(&keys).await.expect("marked again");

@@ -132,6 +132,30 @@ pub(super) async fn unpublished(
     read(store, "read dead letters", &sql, parameters).await
 }
 
+pub(super) async fn count_unpublished(
+    store: &PostgresStore,
+    version: &VersionKey,
+    partition: &TopicPartition,
+    most: u32,
+) -> Result<u32, StoreError> {
+    let action = "count dead letters";
+    let sql = store.sql(
+        "select count(*) from (select from {s}.projector_dead_letters \
+         where projection = $1 and version = $2 and topic = $3 and partition = $4 and published_at is null limit $5) waiting",
+    );
+    let parameters = Parameters::new()
+        .and(&*version.projection)
+        .and(number(version.version))
+        .and(&*partition.topic)
+        .and(partition.partition)
+        .and(i64::from(most));
+    let mut work = Work::begin(&store.connections, Purpose::Other, action, store.write_limits()).await?;
+    let rows = work.rows(&sql, parameters).await;
+    let rows = work.end(rows).await?;
+    let row = rows.first().ok_or_else(|| bug(action, "no row"))?;
+    Ok(u32::try_from(get::<i64>(row, 0)?).unwrap_or(most))
+}
+
 pub(super) async fn list(
     store: &PostgresStore,
     filter: &DeadLetterFilter,

@@ -182,6 +182,15 @@ impl ReadStore for PostgresStore {
         dead_letters::unpublished(self, version, partition, limit).await
     }
 
+    async fn count_unpublished(
+        &self,
+        version: &VersionKey,
+        partition: &TopicPartition,
+        most: u32,
+    ) -> Result<u32, StoreError> {
+        dead_letters::count_unpublished(self, version, partition, most).await
+    }
+
     async fn dead_letters(&self, filter: &DeadLetterFilter) -> Result<Vec<StoredDeadLetter>, StoreError> {
         dead_letters::list(self, filter).await
     }

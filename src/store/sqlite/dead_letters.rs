@@ -89,6 +89,22 @@ pub(super) async fn unpublished(
     read(connections, &sql, key(version, partition).and(i64::from(limit))).await
 }
 
+pub(super) async fn count_unpublished(
+    connections: &Connections,
+    version: &VersionKey,
+    partition: &TopicPartition,
+    most: u32,
+) -> Result<u32, StoreError> {
+    let action = "count dead letters";
+    let sql = "select count(*) from (select 1 from projector_dead_letters \
+               where projection = ?1 and version = ?2 and topic = ?3 and partition = ?4 and published_at is null limit ?5) waiting";
+    let mut work = Work::begin(connections, Purpose::Read, action).await?;
+    let rows = work.rows(sql, key(version, partition).and(i64::from(most))).await;
+    let rows = work.end(rows).await?;
+    let row = rows.first().ok_or_else(|| bug(action, "no row"))?;
+    Ok(u32::try_from(get::<i64>(row, 0)?).unwrap_or(most))
+}
+
 pub(super) async fn list(
     connections: &Connections,
     filter: &DeadLetterFilter,

@@ -142,6 +142,15 @@ impl ReadStore for SqliteStore {
         dead_letters::unpublished(&self.connections, version, partition, limit).await
     }
 
+    async fn count_unpublished(
+        &self,
+        version: &VersionKey,
+        partition: &TopicPartition,
+        most: u32,
+    ) -> Result<u32, StoreError> {
+        dead_letters::count_unpublished(&self.connections, version, partition, most).await
+    }
+
     async fn dead_letters(&self, filter: &DeadLetterFilter) -> Result<Vec<StoredDeadLetter>, StoreError> {
         dead_letters::list(&self.connections, filter).await
     }
