@@ -2,6 +2,7 @@
 
 mod avro;
 mod health;
+mod kafka_source;
 mod layers;
 mod outage;
 mod run_postgres;

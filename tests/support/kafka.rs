@@ -55,6 +55,18 @@ impl Kafka {
         .await;
     }
 
+    /// Deletes a topic and waits until nobody knows it any more.
+    pub(crate) async fn delete_topic(&self, name: &str) {
+        let deleted =
+            self.admin.delete_topics(&[name], &AdminOptions::new()).await.expect("the broker answers");
+        assert!(deleted.iter().all(Result::is_ok), "topic {name}: {deleted:?}");
+        super::eventually("the topic is gone", || async {
+            let metadata = self.producer.client().fetch_metadata(None, TIMEOUT).ok()?;
+            metadata.topics().iter().all(|topic| topic.name() != name).then_some(())
+        })
+        .await;
+    }
+
     /// Produces one record and returns its partition and offset.
     pub(crate) async fn send(&self, record: Out<'_>) -> (i32, i64) {
         let mut headers = OwnedHeaders::new();
