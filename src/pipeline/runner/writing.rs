@@ -153,16 +153,19 @@ impl Runner {
                 self.control.pause(&name);
                 self.set_state(&name, State::Quarantined(Box::new(stopped)));
             }
-            PartEnd::Fenced => {
-                tracing::warn!(version = %self.version, partition = %name, "fenced: another member owns the partition");
-                telemetry::fence_lost(&self.version, &name);
-                self.control.pause(&name);
-                self.parts.owned(&name, false);
-                self.set_state(&name, State::Claiming(Backoff::up_to(INFRASTRUCTURE_CEILING)));
-                self.confirm(name, Duration::ZERO);
-            }
+            PartEnd::Fenced => self.fenced(name),
             PartEnd::Failed { error, wait, left } => self.failed(&name, &error, wait, left),
         }
+    }
+
+    /// The partition's row is another member's, or gone: nothing of it is applied until it is claimed again.
+    pub(super) fn fenced(&mut self, name: TopicPartition) {
+        tracing::warn!(version = %self.version, partition = %name, "fenced: another member owns the partition, or the version is gone");
+        telemetry::fence_lost(&self.version, &name);
+        self.control.pause(&name);
+        self.parts.owned(&name, false);
+        self.set_state(&name, State::Claiming(Backoff::up_to(INFRASTRUCTURE_CEILING)));
+        self.confirm(name, Duration::ZERO);
     }
 
     pub(super) fn failed(
