@@ -14,7 +14,13 @@ async fn records_become_rows_dead_letters_and_offsets() {
     shop.send("c00004", r#"{"kind":"SomethingElse"}"#).await;
     shop.kafka.send(Out { topic: &shop.topic, key: Some(b"c00005"), value: None, ..Out::default() }).await;
 
-    shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    let ended = shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    let summary =
+        "caught up: 2005 records, 2 of them dead letters (`projector dlq list`), 1 without a handler\n";
+    assert_eq!(ended.stdout, summary);
+    for told in ["reason=invalid_json", "reason=value_out_of_range", "event_type=\"SomethingElse\""] {
+        assert_eq!(ended.stderr.matches(told).count(), 1, "{told}: {}", ended.stderr);
+    }
 
     let mut expected = paid;
     expected.remove("c00005");

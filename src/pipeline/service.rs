@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::publish::{self, DeadLetterTopic};
 use super::retry::{self, Backoff, Class};
+use super::tally::Totals;
 use super::{Budget, Shared, VersionParts, supervisor};
 use crate::config::settings::LimitSettings;
 use crate::decode::registry::Schemas;
@@ -188,6 +189,12 @@ impl Service {
     /// The versions that are served.
     pub fn versions(&self) -> impl Iterator<Item = &VersionKey> {
         self.versions.iter().map(|parts| &parts.version)
+    }
+
+    /// What has been done with records since the service was prepared.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.versions.iter().map(|parts| parts.tally.totals()).fold(Totals::default(), std::ops::Add::add)
     }
 
     /// The store.

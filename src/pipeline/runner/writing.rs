@@ -84,10 +84,10 @@ impl Runner {
     pub(super) fn count(&self, result: &PartResult) {
         let durable = &result.durable;
         if durable.records > 0 {
-            telemetry::records_applied(&self.version, &result.partition, durable.records as u64);
+            self.parts.tally.applied(&self.version, &result.partition, durable.records as u64);
         }
         for (stage, reason) in &durable.dead_letters {
-            telemetry::dead_letter(&self.version, &result.partition, *stage, *reason);
+            self.parts.tally.dead_letter(&self.version, &result.partition, *stage, *reason);
         }
         if let Some(age) = durable.oldest.and_then(|oldest| u64::try_from(now_millis() - oldest).ok()) {
             telemetry::event_to_visible(&self.version, Duration::from_millis(age));
