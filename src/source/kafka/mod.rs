@@ -27,7 +27,7 @@ use crate::record::TopicPartition;
 use client::REQUEST_TIMEOUT;
 use context::Context;
 use idle::IdleEnds;
-use native::DataQueue;
+use native::{DataQueue, EventQueue};
 use thread::{Command, Forwards, Poller};
 
 /// Chunks of records that stand between the polling thread and the pipeline.
@@ -116,6 +116,7 @@ impl Cluster for KafkaCluster {
         consumer.subscribe(&names).map_err(|error| refusal("subscribe", None, &error))?;
         let poller = Poller {
             queue: DataQueue::new(consumer.client()),
+            events: EventQueue::of(consumer.client()),
             consumer: consumer.clone(),
             commands,
             records: record_sender,

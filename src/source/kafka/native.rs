@@ -31,6 +31,38 @@ pub(super) struct DataQueue {
 // SAFETY: the library's queues may be used from any thread; this handle is used by one at a time.
 unsafe impl Send for DataQueue {}
 
+/// The queue of a consumer's events: rebalances, statistics, log lines, errors.
+#[derive(Debug)]
+pub(super) struct EventQueue(*mut sys::rd_kafka_queue_t);
+
+// SAFETY: as for `DataQueue`.
+unsafe impl Send for EventQueue {}
+
+impl EventQueue {
+    pub(super) fn of<C: ClientContext>(client: &Client<C>) -> Self {
+        // SAFETY: the client's handle is valid for as long as `client` lives, and the source drops the queue first.
+        Self(unsafe { sys::rd_kafka_queue_get_consumer(client.native_ptr()) })
+    }
+
+    /// How many events wait.
+    pub(super) fn length(&self) -> usize {
+        if self.0.is_null() {
+            return 0;
+        }
+        // SAFETY: the queue is a reference of our own, given back when this is dropped.
+        unsafe { sys::rd_kafka_queue_length(self.0) }
+    }
+}
+
+impl Drop for EventQueue {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: not used any more.
+            unsafe { sys::rd_kafka_queue_destroy(self.0) };
+        }
+    }
+}
+
 /// What a read of the data queue gives.
 #[derive(Debug)]
 pub(super) enum Item {
