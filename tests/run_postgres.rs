@@ -334,3 +334,12 @@ async fn a_topic_that_is_made_anew_while_it_is_read_is_never_gone_on_with() {
     assert_eq!(running.ended().await.code(), Some(0), "{}", running.log());
     shop.database.drop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_that_would_come_back_are_refused_at_start() {
+    let shop = Shop::open(1).await;
+    shop.change_config("http:", &format!("dead_letter: {{ topic: {} }}\nhttp:", shop.topic));
+    let refused = shop.place.run(&["run", "--until-caught-up"]).expect_code(2);
+    assert!(refused.stderr.contains("dead_letter.topic"), "{}", refused.stderr);
+    shop.database.drop().await;
+}

@@ -108,9 +108,9 @@ impl Poller {
                 self.queue.forward(self.consumer.client(), name);
             }
         }
+        self.serve_events();
         match self.records.clone().try_reserve() {
             Ok(permit) => {
-                self.serve_events();
                 let mut chunk = self.ends();
                 let wait = if chunk.is_empty() { READ_WAIT } else { Duration::ZERO };
                 let items = self.queue.read(wait, READ_MOST);
@@ -121,10 +121,7 @@ impl Poller {
                     permit.send(chunk);
                 }
             }
-            Err(_) => {
-                self.serve_events();
-                self.poll(Duration::from_millis(10));
-            }
+            Err(_) => self.poll(Duration::from_millis(10)),
         }
     }
 
