@@ -29,10 +29,7 @@ pub(super) fn admit(rows: Vec<VersionRow>, registration: &Registration) -> Resul
             registration.declaration.label(),
             other.key
         ),
-        fix: format!(
-            "retire that first: `projector retire {} --execute` drops everything of it",
-            other.key
-        ),
+        fix: format!("retire that first: `projector retire {} --execute` drops everything of it", other.key),
     })
 }
 

@@ -184,7 +184,9 @@ impl OwnTable {
         let list = self.create.split_once("primary key (").and_then(|(_, rest)| rest.split_once(')'));
         match list {
             Some((names, _)) => names.split(", ").collect(),
-            None => self.lines().filter(|(_, rest)| rest.contains("primary key")).map(|(name, _)| name).collect(),
+            None => {
+                self.lines().filter(|(_, rest)| rest.contains("primary key")).map(|(name, _)| name).collect()
+            }
         }
     }
 
@@ -212,7 +214,9 @@ impl OwnTable {
     pub(super) fn verify(&self, relation: &Relation) -> Result<(), StoreError> {
         let table = self.name;
         let differs = |problem: String| {
-            let fix = format!("put it back as `projector ddl` prints it, or move the table away so that {table} is made anew");
+            let fix = format!(
+                "put it back as `projector ddl` prints it, or move the table away so that {table} is made anew"
+            );
             Err(StoreError::Layout { problem, fix })
         };
         if relation.kind != "r" && relation.kind != "p" {
@@ -245,7 +249,9 @@ impl OwnTable {
         let is_extra = |column: &&ColumnFacts| !self.lines().any(|(name, _)| name == column.name);
         let mut extra = relation.columns.iter().filter(is_extra);
         match extra.find(|column| column.is_not_null && column.expression.is_none()) {
-            Some(extra) => differs(format!("table {table} has the column {}, which must be given", extra.name)),
+            Some(extra) => {
+                differs(format!("table {table} has the column {}, which must be given", extra.name))
+            }
             None => Ok(()),
         }
     }
@@ -260,7 +266,10 @@ impl OwnIndex {
             format!("the index {} is not valid", self.name)
         } else if facts.is_unique || facts.definition != self.definition {
             let unique = if facts.is_unique { "unique " } else { "" };
-            format!("the index {} is {unique}{}; it should be {}", self.name, facts.definition, self.definition)
+            format!(
+                "the index {} is {unique}{}; it should be {}",
+                self.name, facts.definition, self.definition
+            )
         } else {
             return Ok(());
         };

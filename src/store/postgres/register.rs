@@ -73,9 +73,7 @@ async fn known(
     if row.state == VersionState::Live {
         let before = declared_names(store, work, &row.key).await?.views;
         views::make_views(store, work, gaps, declaration, &before).await?;
-    } else if store.ddl == DdlMode::Apply
-        || readiness(store, work, declaration).await? != Readiness::Ready
-    {
+    } else if store.ddl == DdlMode::Apply || readiness(store, work, declaration).await? != Readiness::Ready {
         views::try_views(store, work, declaration).await?;
     }
     let sql = store.sql(
@@ -234,8 +232,8 @@ pub(super) async fn declared_names(
     work: &mut Work<'_>,
     version: &VersionKey,
 ) -> Result<DeclaredNames, StoreError> {
-    let sql = store
-        .sql("select declaration from {s}.projector_versions where projection = $1 and version = $2");
+    let sql =
+        store.sql("select declaration from {s}.projector_versions where projection = $1 and version = $2");
     let parameters = Parameters::new().and(&*version.projection).and(number(version.version));
     let rows = work.rows(&sql, parameters).await?;
     let row = rows.first().ok_or_else(|| bug("read a version", "the version was there"))?;

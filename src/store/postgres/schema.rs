@@ -181,7 +181,7 @@ pub(super) fn refused(what: &str, error: StoreError) -> StoreError {
         }
         Some("42P06" | "42P07" | "42710") => "drop what has that name, or choose another one",
         Some(code) if ["42", "22", "2B", "0A"].iter().any(|class| code.starts_with(class)) => {
-            "correct its declaration; `projector ddl` prints the SQL to try by hand"
+            "correct its declaration; `projector ddl NAME`, with `--views` for a view, prints the SQL to try by hand"
         }
         _ => return error,
     };
@@ -340,12 +340,7 @@ pub(super) fn grant_usage(schema: &str, role: &str) -> String {
 
 /// Lets a role apply to a table.
 pub(super) fn grant_table(schema: &str, table: &str, role: &str) -> String {
-    format!(
-        "grant select, insert, update, delete on {}.{} to {}",
-        quote(schema),
-        quote(table),
-        quote(role)
-    )
+    format!("grant select, insert, update, delete on {}.{} to {}", quote(schema), quote(table), quote(role))
 }
 
 /// Gives the role of `store.url` what it needs on tables that another role has made.

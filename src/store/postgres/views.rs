@@ -59,7 +59,11 @@ pub(super) fn ddl(store: &PostgresStore, declaration: &Declaration) -> Vec<Strin
     let schema = &store.schema;
     let mut statements = vec![guard(schema, declaration)];
     for view in &declaration.views {
-        statements.push(create_view(schema, declaration, view).replacen("create view", "create or replace view", 1));
+        statements.push(create_view(schema, declaration, view).replacen(
+            "create view",
+            "create or replace view",
+            1,
+        ));
         statements.extend(store.readers.iter().map(|reader| grant(schema, &view.name, reader)));
     }
     statements
@@ -268,7 +272,8 @@ pub(super) async fn make_views(
     let is_declared = |name: &String| declaration.views.iter().any(|view| view.name == *name);
     let mut undeclared = Vec::new();
     for name in before.iter().filter(|name| !is_declared(name)) {
-        if catalogue::relation(work, &store.schema, name).await?.is_some_and(|relation| relation.kind == "v") {
+        if catalogue::relation(work, &store.schema, name).await?.is_some_and(|relation| relation.kind == "v")
+        {
             undeclared.push(name.clone());
         }
     }
