@@ -10,7 +10,8 @@ use super::own_tables::{INDEXES, TABLES};
 use super::positions::get;
 use super::schema;
 use super::types::quote_text;
-use super::views::{self, STATUS_VIEW};
+use super::view_sql::{self, STATUS_VIEW};
+use super::views;
 use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
 use crate::projection::Declaration;
@@ -38,7 +39,7 @@ pub(super) fn ddl(store: &PostgresStore) -> Vec<String> {
     statements.extend(TABLES.iter().map(|table| schema::grant_table(schema, table.name, store.role())));
     for reader in &store.readers {
         statements.push(schema::grant_usage(schema, reader));
-        statements.push(views::grant(schema, STATUS_VIEW.name, reader));
+        statements.push(view_sql::grant(schema, STATUS_VIEW.name, reader));
     }
     statements
 }
@@ -112,22 +113,20 @@ async fn lay_out_in(store: &PostgresStore, work: &mut Work<'_>, gaps: &mut Gaps)
         refuse_newer(store, work).await?;
     }
     for table in TABLES {
-        match catalogue::relation(work, &store.schema, table.name).await? {
-            Some(relation) => table.verify(&relation)?,
-            None => {
-                let sql = in_schema(&store.schema, table.create);
-                gaps.make(store, work, &format!("table {} is missing", table.name), &sql).await?;
-            }
+        if let Some(relation) = catalogue::relation(work, &store.schema, table.name).await? {
+            table.verify(&relation)?;
+            continue;
         }
+        let sql = in_schema(&store.schema, table.create);
+        gaps.make(store, work, &format!("table {} is missing", table.name), &sql).await?;
     }
     for index in INDEXES {
-        match catalogue::index(work, &store.schema, index.name).await? {
-            Some(facts) => index.verify(&facts)?,
-            None => {
-                let sql = in_schema(&store.schema, index.create);
-                gaps.make(store, work, &format!("index {} is missing", index.name), &sql).await?;
-            }
+        if let Some(facts) = catalogue::index(work, &store.schema, index.name).await? {
+            index.verify(&facts)?;
+            continue;
         }
+        let sql = in_schema(&store.schema, index.create);
+        gaps.make(store, work, &format!("index {} is missing", index.name), &sql).await?;
     }
     if store.ddl == DdlMode::Apply || !(is_readable && has_first_row(store, work).await?) {
         gaps.make(store, work, "the row of projector_layout is missing", &first_row(&store.schema)).await?;

@@ -5,7 +5,7 @@
 //!
 //! - [`connections`], [`work`], [`errors`]: a bounded number of connections; one transaction from BEGIN to its certain end;
 //!   errors without values.
-//! - [`layout`], [`own_tables`], [`schema`], [`views`], [`gaps`], [`catalogue`]: tables and views, made or verified under an
+//! - [`layout`], [`own_tables`], [`schema`], [`views`], [`view_sql`], [`gaps`], [`catalogue`]: tables and views, made or verified under an
 //!   advisory lock.
 //! - [`register`], [`positions`], [`observe`], [`retire`], [`dead_letters`], [`read`]: what the `projector_…` tables hold.
 //! - [`apply`], [`rows`], [`statements`], [`array`], [`types`]: folded rows as arrays, and the SQL that writes them.
@@ -31,6 +31,7 @@ mod statements;
 #[cfg(test)]
 mod tests;
 mod types;
+mod view_sql;
 mod views;
 mod work;
 
@@ -163,7 +164,7 @@ impl ReadStore for PostgresStore {
     }
 
     fn views_ddl(&self, declaration: &Declaration) -> Vec<String> {
-        views::ddl(self, declaration)
+        view_sql::ddl(self, declaration)
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {
