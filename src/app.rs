@@ -191,13 +191,32 @@ fn open_registry(settings: &Settings) -> Result<Schemas, AppError> {
     Ok(Schemas::new(Arc::new(registry)))
 }
 
-/// The SQL that registering a declaration would run in the store of the settings.
+/// Which SQL somebody runs who makes the tables beside the projector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DdlPart {
+    /// What must be there before `run`: the projector's own tables and those of the projections, with the rights on them.
+    Tables,
+    /// What readers query: to be made when the versions have caught up, and never before.
+    Views,
+}
+
+/// The SQL that makes what declarations need in the store of the settings.
 ///
 /// # Errors
 /// The store cannot be opened.
-pub async fn ddl(settings: &Settings, declaration: &Declaration) -> Result<Vec<String>, AppError> {
+pub async fn ddl(
+    settings: &Settings,
+    declarations: &[Arc<Declaration>],
+    part: DdlPart,
+) -> Result<Vec<String>, AppError> {
     let store = open_store(settings, Purpose::Inspect).await?;
-    let statements = store.ddl(declaration);
+    let statements = match part {
+        DdlPart::Tables => {
+            let own = store.layout_ddl().into_iter();
+            own.chain(declarations.iter().flat_map(|declaration| store.ddl(declaration))).collect()
+        }
+        DdlPart::Views => declarations.iter().flat_map(|declaration| store.views_ddl(declaration)).collect(),
+    };
     store.close().await;
     Ok(statements)
 }
@@ -312,6 +331,8 @@ pub enum RunOutcome {
     CaughtUp,
     /// These partitions are quarantined, so the ends cannot be reached.
     Quarantined(Vec<(VersionKey, TopicPartition, Quarantine)>),
+    /// Everything is applied, and these versions cannot go live before somebody has mended what is named.
+    NotLive(Vec<(VersionKey, String)>),
 }
 
 /// How far a run with [`Until::CaughtUp`] is.
@@ -488,6 +509,9 @@ async fn catch_up(service: &Service, watcher: &dyn RunWatcher, stop: &Cancellati
         }
         if far.is_stuck() {
             return RunOutcome::Quarantined(far.quarantined);
+        }
+        if far.waits_for_views() {
+            return RunOutcome::NotLive(far.not_live);
         }
     }
 }

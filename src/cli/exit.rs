@@ -277,7 +277,7 @@ fn of_database(code: &DatabaseCode) -> (Exit, Option<String>) {
         Some("42") if state == "42501" => (Exit::Usage, "grant the right to the user of `store.url`"),
         Some("42") => (
             Exit::Usage,
-            "the projector's tables are missing or differ: `projector run` makes them, `projector ddl NAME` prints the SQL",
+            "the projector's tables are missing or differ: `projector run` makes them; with `store.ddl: verify`, somebody runs what `projector ddl` prints",
         ),
         _ => (Exit::Failed, "the SQLSTATE says what the database lacks; try again when that is mended"),
     };

@@ -84,7 +84,7 @@ enum Verb {
     Run(run::RunArgs),
     /// Find mistakes in the configuration and the projections
     Check(check::CheckArgs),
-    /// Print the SQL that makes a projection's tables, indexes and views
+    /// Print the SQL that makes the tables, or the views, for teams that run it themselves
     Ddl(ddl::DdlArgs),
     /// Show versions and partitions: state, lag, age, dead letters
     Status(status::StatusArgs),

@@ -30,7 +30,8 @@ pub(super) struct RunArgs {
     /// Projections to serve; all where none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// End with 0 when everything up to the ends seen at start is applied; with 1 if a partition is quarantined
+    /// End with 0 when everything up to the ends seen at start is applied; with 1 if a partition is quarantined; with 4 if
+    /// somebody has yet to make the views (`store.ddl: verify`)
     #[arg(long)]
     until_caught_up: bool,
 }
@@ -43,8 +44,20 @@ enum Line {
     Started { versions: Vec<String>, listen: Option<String> },
     /// How far it is, with `--until-caught-up`.
     Progress(CatchUp),
-    /// The last line. `outcome`: `stopped`, `caught_up` or `quarantined`.
-    Ended { outcome: &'static str, totals: Totals, quarantined: Vec<QuarantinedObject> },
+    /// The last line. `outcome`: `stopped`, `caught_up`, `quarantined` or `not_live`.
+    Ended {
+        outcome: &'static str,
+        totals: Totals,
+        quarantined: Vec<QuarantinedObject>,
+        not_live: Vec<NotLiveObject>,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct NotLiveObject {
+    projection: String,
+    version: u32,
+    reason: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -93,6 +106,7 @@ fn told(context: &Context, outcome: &RunOutcome, totals: Totals) -> Result<Exit,
         RunOutcome::Stopped => (Exit::Done, "stopped", [].as_slice()),
         RunOutcome::CaughtUp => (Exit::Done, "caught_up", [].as_slice()),
         RunOutcome::Quarantined(partitions) => (Exit::Failed, "quarantined", partitions.as_slice()),
+        RunOutcome::NotLive(_) => (Exit::Refused, "not_live", [].as_slice()),
     };
     if context.is_json() {
         let quarantined = quarantined
@@ -106,7 +120,11 @@ fn told(context: &Context, outcome: &RunOutcome, totals: Totals) -> Result<Exit,
                 detail: why.detail.clone(),
             })
             .collect();
-        context.output.json_line(&Line::Ended { outcome: name, totals, quarantined })?;
+        let not_live = match outcome {
+            RunOutcome::NotLive(versions) => versions.iter().map(not_live_object).collect(),
+            _ => Vec::new(),
+        };
+        context.output.json_line(&Line::Ended { outcome: name, totals, quarantined, not_live })?;
         return Ok(exit);
     }
     match outcome {
@@ -121,8 +139,21 @@ fn told(context: &Context, outcome: &RunOutcome, totals: Totals) -> Result<Exit,
                 complain(&format!("  next: projector resume {} --partition {partition}", version.projection));
             }
         }
+        RunOutcome::NotLive(versions) => {
+            for (version, why) in versions {
+                complain(&format!("error: {version} has caught up and is not live: {why}"));
+            }
+        }
     }
     Ok(exit)
+}
+
+fn not_live_object((version, reason): &(VersionKey, String)) -> NotLiveObject {
+    NotLiveObject {
+        projection: version.projection.to_string(),
+        version: version.version,
+        reason: reason.clone(),
+    }
 }
 
 struct Watcher {

@@ -122,6 +122,8 @@ pub struct VersionParts {
     owned: RwLock<BTreeSet<TopicPartition>>,
     /// Partitions with more unpublished dead letters than may wait.
     backlogged: RwLock<BTreeSet<TopicPartition>>,
+    /// Why the version, which has reached its boundary, cannot go live.
+    not_live: RwLock<Option<String>>,
     publish: Notify,
     /// What this process has done with the version's records.
     pub tally: Arc<Tally>,
@@ -151,6 +153,7 @@ impl VersionParts {
             asked_at: tokio::sync::Mutex::default(),
             owned: RwLock::default(),
             backlogged: RwLock::default(),
+            not_live: RwLock::default(),
             publish: Notify::new(),
             tally: Arc::default(),
         }
@@ -218,6 +221,19 @@ impl VersionParts {
     pub fn set_backlogged(&self, partitions: BTreeSet<TopicPartition>) {
         if let Ok(mut backlogged) = self.backlogged.write() {
             *backlogged = partitions;
+        }
+    }
+
+    /// Why the version, which has reached its boundary, cannot go live before somebody has mended something.
+    #[must_use]
+    pub fn not_live(&self) -> Option<String> {
+        self.not_live.read().map(|why| why.clone()).unwrap_or_default()
+    }
+
+    /// Says why that is from now on.
+    pub fn set_not_live(&self, why: Option<String>) {
+        if let Ok(mut not_live) = self.not_live.write() {
+            *not_live = why;
         }
     }
 

@@ -149,6 +149,9 @@ impl Service {
         stop: &CancellationToken,
     ) -> Result<Self, PrepareError> {
         let store = outside.store;
+        let declarations: Vec<Arc<Declaration>> =
+            projections.iter().map(|projection| Arc::new(projection.declaration().clone())).collect();
+        waiting(stop, "the read store", || store.verify(&declarations)).await?;
         waiting(stop, "the read store", || store.lay_out()).await?;
         outside.health.laid_out();
         let cluster_id = waiting(stop, "kafka", || outside.cluster.cluster_id()).await?;
@@ -156,8 +159,7 @@ impl Service {
         check_dead_letter_topics(&outside.cluster, &outside.dead_letter_topics, stop).await?;
         let mut versions = Vec::new();
         let mut logs = BTreeMap::new();
-        for projection in projections {
-            let declaration = Arc::new(projection.declaration().clone());
+        for (projection, declaration) in projections.into_iter().zip(declarations) {
             let group = format!("{}.{}.v{}", ways.group_prefix, declaration.name, declaration.version);
             let mut decoders = Vec::with_capacity(declaration.sources.len());
             for source in &declaration.sources {
@@ -293,6 +295,16 @@ impl Service {
                 None => {}
             }
         }
+        for parts in &self.versions {
+            let is_live = rows
+                .iter()
+                .any(|row| row.version == parts.version && row.version_state == VersionState::Live);
+            match parts.not_live() {
+                _ if is_live => {}
+                Some(why) => far.not_live.push((parts.version.clone(), why)),
+                None => far.soon_live += 1,
+            }
+        }
         Ok(far)
     }
 }
@@ -310,6 +322,10 @@ pub struct CatchUp {
     pub quarantined: Vec<(VersionKey, TopicPartition, Quarantine)>,
     /// Partitions that are behind and not quarantined.
     pub on_their_way: usize,
+    /// Versions that have reached their boundary and cannot go live before somebody has mended something.
+    pub not_live: Vec<(VersionKey, String)>,
+    /// Versions that are not live for no such reason.
+    pub soon_live: usize,
 }
 
 impl CatchUp {
@@ -317,6 +333,12 @@ impl CatchUp {
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         !self.quarantined.is_empty() && self.on_their_way == 0
+    }
+
+    /// Whether nothing is left to wait for but somebody who lets the versions go live.
+    #[must_use]
+    pub fn waits_for_views(&self) -> bool {
+        !self.not_live.is_empty() && self.on_their_way == 0 && self.soon_live == 0
     }
 }
 

@@ -86,6 +86,13 @@ fn state(partitions: &[&PartitionStatus], age: f64, limit: Option<Duration>) -> 
     }
     if partitions[0].version_state != VersionState::Live {
         let behind = partitions.iter().filter(|partition| partition.position < partition.boundary).count();
+        if behind == 0
+            && let Some((first, names)) = of(PartitionState::Blocked)
+        {
+            let blocked = first.blocked.as_deref().unwrap_or("unknown");
+            let why = format!("not live yet: partition {names} is blocked: {blocked}");
+            return (ViewState::CatchingUp, Some(why));
+        }
         let why = format!(
             "being built: {behind} of {} partitions have not reached their boundary",
             partitions.len()
@@ -191,6 +198,21 @@ mod tests {
         assert_eq!(
             judgement.reason.as_deref(),
             Some("being built: 1 of 2 partitions have not reached their boundary")
+        );
+    }
+
+    #[test]
+    fn a_version_that_waits_for_its_views_says_so() {
+        let waiting = PartitionStatus {
+            version_state: VersionState::Building,
+            blocked: Some("it waits for its views".into()),
+            ..caught_up(0)
+        };
+        let judgement = judged(&[waiting]);
+        assert_eq!(judgement.state, ViewState::CatchingUp);
+        assert_eq!(
+            judgement.reason.as_deref(),
+            Some("not live yet: partition shop.products:0 is blocked: it waits for its views")
         );
     }
 

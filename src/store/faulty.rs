@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
@@ -172,8 +172,20 @@ impl ReadStore for FaultyStore {
         self.inner.register(registration).await
     }
 
+    async fn verify(&self, declarations: &[Arc<Declaration>]) -> Result<(), StoreError> {
+        self.inner.verify(declarations).await
+    }
+
+    fn layout_ddl(&self) -> Vec<String> {
+        self.inner.layout_ddl()
+    }
+
     fn ddl(&self, declaration: &Declaration) -> Vec<String> {
         self.inner.ddl(declaration)
+    }
+
+    fn views_ddl(&self, declaration: &Declaration) -> Vec<String> {
+        self.inner.views_ddl(declaration)
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {

@@ -4,6 +4,7 @@
 //! store passes. Nothing outside this module sees SQL, and nothing of a database's message leaves it but its code, the
 //! constraint and the column (promise P10). Errors are not classified here: see `pipeline::retry`.
 
+mod admission;
 #[cfg(test)]
 pub(crate) mod contract;
 pub mod error;
@@ -30,6 +31,13 @@ use crate::record::TopicPartition;
 /// half-way, so that no connection is left inside a transaction.
 #[async_trait]
 pub trait ReadStore: Send + Sync + 'static {
+    /// Where somebody else makes tables (`store.ddl: verify`), names everything that is missing for the projector and these
+    /// projections, in one error with the SQL that makes it. Where the program makes them, does nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Layout`] for what is missing, or differs so that no SQL ends it.
+    async fn verify(&self, declarations: &[Arc<Declaration>]) -> Result<(), StoreError>;
+
     /// Makes or verifies the `projector_…` tables under the store's lock. Idempotent, safe from several processes.
     ///
     /// # Errors
@@ -38,16 +46,25 @@ pub trait ReadStore: Send + Sync + 'static {
     async fn lay_out(&self) -> Result<(), StoreError>;
 
     /// Registers a version: its text, digest, tables, start positions and boundary, all in one transaction under the
-    /// lock. Where it is registered already, verifies digest, cluster, group and tables instead, and adds indexes and
-    /// views that are new in the declaration.
+    /// lock. Where it is registered already, verifies digest, cluster, group and tables instead, adds indexes that are new in
+    /// the declaration, and, where it is live, makes its views as they are declared now: new ones are made, changed ones
+    /// replaced where their shape allows it, and those dropped that are no longer declared. Before it is live none of its
+    /// views may be there (promise P8).
     ///
     /// # Errors
     /// [`StoreError::Refused`] for another digest under the same number, another version that is not retired, another
-    /// cluster or group; [`StoreError::Layout`] for a table that differs from what is declared.
+    /// cluster or group, and for a view of somebody else; [`StoreError::Layout`] for a table or view that differs from
+    /// what is declared.
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError>;
 
-    /// The SQL that [`ReadStore::register`] would run for the tables, indexes and views of a declaration.
+    /// The SQL that makes the `projector_…` tables with the rights on them, whatever of them is there already.
+    fn layout_ddl(&self) -> Vec<String>;
+
+    /// The SQL that makes the tables and indexes of a declaration, with the rights on them.
     fn ddl(&self, declaration: &Declaration) -> Vec<String>;
+
+    /// The SQL that makes the views of a declaration, to be run when the version has caught up and never before.
+    fn views_ddl(&self, declaration: &Declaration) -> Vec<String>;
 
     /// Every version that the store knows, by projection and number.
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError>;
@@ -109,6 +126,10 @@ pub trait ReadStore: Send + Sync + 'static {
 
     /// Creates the views of the first version and makes it live, if every position has reached its boundary and
     /// nothing else is live. Idempotent; returns whether the version is live now.
+    ///
+    /// # Errors
+    /// [`StoreError::Layout`] where somebody else makes views and they are not as declared yet; [`StoreError::Refused`] where
+    /// something of such a name is there. Both end when that has been mended, without a restart.
     async fn promote_first(&self, declaration: &Declaration) -> Result<Promotion, StoreError>;
 
     /// Leaves a request for the owner of quarantined partitions; with no live owner, carries it out itself: raises the

@@ -81,6 +81,7 @@ impl Runner {
 
     pub(super) fn observe(&mut self) {
         let ends = self.control.ends();
+        let waits = self.trouble.clone().or_else(|| self.parts.not_live());
         let mut observations = Vec::new();
         for (name, partition) in &self.partitions {
             let (fence, oldest, blocked) = match &partition.state {
@@ -110,7 +111,7 @@ impl Runner {
                 epoch: fence.epoch,
                 readable_end: end,
                 oldest_pending_at: oldest.filter(|_| is_behind),
-                blocked: blocked.or_else(|| self.trouble.clone()),
+                blocked: blocked.or_else(|| waits.clone()),
             });
         }
         if self.observing {
@@ -195,6 +196,7 @@ impl Runner {
     }
 
     pub(super) fn promoted(&mut self, answer: Result<Promotion, StoreError>) {
+        self.told_why_not_live(&answer);
         self.promotion = match answer {
             Ok(Promotion::Live) => {
                 tracing::info!(version = %self.version, "live: its views are there");
@@ -207,5 +209,21 @@ impl Runner {
                 PromotionState::Wanted
             }
         };
+    }
+
+    /// What somebody has to mend before the version can go live is told once, and stands in the store until it is mended.
+    fn told_why_not_live(&self, answer: &Result<Promotion, StoreError>) {
+        let why = match answer {
+            Err(error @ (StoreError::Layout { .. } | StoreError::Refused { .. })) => Some(error.to_string()),
+            // An outage says nothing new.
+            Err(_) => return,
+            Ok(_) => None,
+        };
+        if why != self.parts.not_live() {
+            if let Some(why) = &why {
+                tracing::warn!(version = %self.version, why, "caught up, and not live");
+            }
+            self.parts.set_not_live(why);
+        }
     }
 }

@@ -59,6 +59,20 @@ pub(crate) async fn a_missing_column_of_the_projectors_tables_is_named(harness: 
     assert!(text.contains("projector_erasures") && text.contains("reason"), "{text}");
 }
 
+pub(crate) async fn an_index_of_the_projectors_tables_that_differs_is_named(harness: &dyn Harness) {
+    let store = laid_out(harness).await;
+    harness
+        .execute(
+            "drop index projector_dead_letters_open; \
+             create index projector_dead_letters_open on projector_dead_letters (projection)",
+        )
+        .await;
+    let text = layout_text(store.lay_out().await.expect_err("another index"));
+    assert!(text.contains("projector_dead_letters_open") && text.contains("(projection)"), "{text}");
+    harness.execute("drop index projector_dead_letters_open").await;
+    store.lay_out().await.expect("the index is made anew");
+}
+
 pub(crate) async fn a_store_of_a_newer_program_is_refused(harness: &dyn Harness) {
     let store = laid_out(harness).await;
     harness.execute("update projector_layout set layout = 900, oldest_binary = 900").await;
@@ -210,6 +224,95 @@ async fn reach_boundary(scene: &mut Scene<'_>) {
     scene.advance(advance(0, scene.fence, 10)).await;
     let other = scene.owned(1).await.fence;
     assert_eq!(scene.transact(&[], &[], &[advance(1, other, 12)]).await, Ok(Applied::Committed));
+}
+
+/// A live version with one row in `items` and, beside the view of the table, one of these names and texts.
+async fn live<'h>(harness: &'h dyn Harness, views: &[(&str, &str)]) -> Scene<'h> {
+    let mut declared = declaration(vec![items()]);
+    declared.views.extend(views.iter().map(|(name, sql)| view(name, sql)));
+    let mut scene = Scene::of(harness, declared).await;
+    scene.accept(vec![item(1, Change::upsert(named("lamp")))]).await;
+    reach_boundary(&mut scene).await;
+    assert_eq!(scene.store.promote_first(&scene.declaration).await, Ok(Promotion::Live));
+    scene
+}
+
+fn view(name: &str, sql: &str) -> View {
+    View { name: name.to_owned(), body: ViewBody::Sql(sql.to_owned()) }
+}
+
+pub(crate) async fn a_view_that_was_changed_is_as_declared_after_a_start(harness: &dyn Harness) {
+    let scene = live(harness, &[]).await;
+    let columns = "id, name, price, stock, note";
+    harness
+        .execute(&format!(
+            "drop view items; create view items as select {columns} from items__v1 where 1 = 0"
+        ))
+        .await;
+    assert_eq!(scene.rows("select name from items").await.len(), 0);
+    let again = registration((*scene.declaration).clone());
+    for _ in 0..2 {
+        assert_eq!(scene.store.register(&again).await, Ok(Registered::Known));
+        assert_eq!(scene.rows("select name from items").await, [["lamp"]]);
+    }
+    harness.execute("drop view items").await;
+    assert_eq!(scene.store.register(&again).await, Ok(Registered::Known));
+    assert_eq!(scene.rows("select name from items").await, [["lamp"]]);
+}
+
+pub(crate) async fn a_changed_declaration_of_a_view_is_taken_over(harness: &dyn Harness) {
+    let scene = live(harness, &[("names", "select name from {items} i where price > 0")]).await;
+    assert_eq!(scene.rows("select * from names").await.len(), 0);
+    let mut changed = (*scene.declaration).clone();
+    changed.views[1] = view("names", "select name, stock from {items} i");
+    assert_eq!(scene.store.register(&registration(changed)).await, Ok(Registered::Known));
+    assert_eq!(scene.rows("select * from names").await, [["lamp", "5"]]);
+}
+
+pub(crate) async fn a_view_that_is_no_longer_declared_is_dropped(harness: &dyn Harness) {
+    let mut declared = declaration(vec![items()]);
+    declared.views.push(view("names", "select name from {items} i"));
+    let scene =
+        live(harness, &[("names", "select name from {items} i"), ("ids", "select id from {items} i")]).await;
+    harness.execute("drop view ids").await;
+    let fewer = Declaration { views: declared.views[..1].to_vec(), ..(*scene.declaration).clone() };
+    assert_eq!(scene.store.register(&registration(fewer)).await, Ok(Registered::Known));
+    refused_text(scene.store.read_view("names", 1).await.expect_err("dropped"));
+    assert_eq!(scene.store.retire(&scene.version).await.expect("retired").views, ["items"]);
+}
+
+pub(crate) async fn a_view_of_somebody_else_is_left_alone(harness: &dyn Harness) {
+    let scene = live(harness, &[]).await;
+    harness.execute("create view names as select 'theirs' as name").await;
+    let mut more = (*scene.declaration).clone();
+    more.views.push(view("names", "select name from {items} i"));
+    let text = refused_text(scene.store.register(&registration(more)).await.expect_err("taken"));
+    assert!(text.contains("names"), "{text}");
+    assert_eq!(scene.rows("select name from names").await, [["theirs"]]);
+}
+
+pub(crate) async fn a_view_before_the_version_is_live_is_refused(harness: &dyn Harness) {
+    let mut scene = Scene::of_tables(harness, vec![items()]).await;
+    harness.execute("create view items as select 'theirs' as name").await;
+    let again = registration((*scene.declaration).clone());
+    let text = refused_text(scene.store.register(&again).await.expect_err("taken"));
+    assert!(text.contains("items"), "{text}");
+    reach_boundary(&mut scene).await;
+    refused_text(scene.store.promote_first(&scene.declaration).await.expect_err("taken"));
+    assert_eq!(scene.store.versions().await.expect("versions")[0].state, VersionState::Building);
+    harness.execute("drop view items").await;
+    assert_eq!(scene.store.promote_first(&scene.declaration).await, Ok(Promotion::Live));
+}
+
+pub(crate) async fn the_printed_layout_is_what_laying_out_expects(harness: &dyn Harness) {
+    let store = harness.store();
+    for _ in 0..2 {
+        for statement in store.layout_ddl() {
+            harness.execute(&statement).await;
+        }
+    }
+    store.lay_out().await.expect("as printed");
+    assert_eq!(harness.rows("select layout, oldest_binary from projector_layout").await, [["1", "1"]]);
 }
 
 pub(crate) async fn the_printed_ddl_is_what_registering_expects(harness: &dyn Harness) {

@@ -353,6 +353,17 @@ pub(crate) async fn the_status_view_judges_as_status_does(harness: &dyn Harness)
 
     assert_eq!(scene.transact(&[], &[], &[advance(1, other, 20)]).await, Ok(Applied::Committed));
     scene.advance(advance(0, scene.fence, 20)).await;
+    let waits = |number| Observation {
+        readable_end: Some(NextOffset::new(20)),
+        blocked: Some("it waits for its views".into()),
+        ..observation(&scene, number, 1)
+    };
+    scene.store.observe(&report("instance-1", vec![waits(0), waits(1)])).await.expect("observed");
+    assert_eq!(scene.rows(judged).await, row("catching_up", "0"));
+    assert_eq!(
+        scene.rows(reason).await,
+        [["not live yet: partition shop.items:0 and 1 more is blocked: it waits for its views"]]
+    );
     assert_eq!(scene.store.promote_first(&scene.declaration).await, Ok(Promotion::Live));
     look(&scene, Some(20), None).await;
     assert_eq!(scene.rows(judged).await, row("ready", "0"));

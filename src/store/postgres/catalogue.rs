@@ -74,12 +74,77 @@ async fn primary_key(work: &mut Work<'_>, oid: i64) -> Result<Vec<String>, Store
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-/// Whether there is a valid index with this name.
-pub(super) async fn has_index(work: &mut Work<'_>, schema: &str, name: &str) -> Result<bool, StoreError> {
-    let sql = "select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
-               join pg_index i on i.indexrelid = c.oid \
-               where n.nspname = $1 and c.relname = $2 and i.indisvalid";
-    Ok(!work.rows(sql, Parameters::new().and(schema).and(name)).await?.is_empty())
+/// An index as it is.
+#[derive(Debug)]
+pub(super) struct IndexFacts {
+    /// The table that it is one of.
+    pub(super) table: String,
+    pub(super) is_valid: bool,
+    pub(super) is_unique: bool,
+    /// Method, columns and condition, as the catalogue writes them.
+    pub(super) definition: String,
+}
+
+/// The index with this name, if there is one.
+pub(super) async fn index(
+    work: &mut Work<'_>,
+    schema: &str,
+    name: &str,
+) -> Result<Option<IndexFacts>, StoreError> {
+    let sql = "select t.relname::text, i.indisvalid, i.indisunique, \
+                 substring(pg_get_indexdef(i.indexrelid) from ' USING (.*)$') \
+               from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+               join pg_index i on i.indexrelid = c.oid join pg_class t on t.oid = i.indrelid \
+               where n.nspname = $1 and c.relname = $2";
+    let rows = work.rows(sql, Parameters::new().and(schema).and(name)).await?;
+    let facts = |row| {
+        Ok(IndexFacts {
+            table: get(row, 0)?,
+            is_valid: get(row, 1)?,
+            is_unique: get(row, 2)?,
+            definition: get(row, 3)?,
+        })
+    };
+    rows.first().map(facts).transpose()
+}
+
+/// What the catalogue keeps of a view.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ViewFacts {
+    /// Its query, as the catalogue writes it.
+    pub(super) query: String,
+    /// Its columns with their types.
+    pub(super) columns: Vec<String>,
+}
+
+/// The view with this quoted name, if there is one.
+pub(super) async fn view(work: &mut Work<'_>, qualified: &str) -> Result<Option<ViewFacts>, StoreError> {
+    let sql = "select pg_get_viewdef(c.oid), \
+                 array(select quote_ident(a.attname) || ' ' || format_type(a.atttypid, a.atttypmod) \
+                   from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 order by a.attnum) \
+               from pg_class c where c.oid = to_regclass($1) and c.relkind = 'v'";
+    let rows = work.rows(sql, Parameters::new().and(qualified)).await?;
+    rows.first().map(|row| Ok(ViewFacts { query: get(row, 0)?, columns: get(row, 1)? })).transpose()
+}
+
+/// What depends on these relations and is none of them nor a part of one, as the database describes it: "view s.x".
+pub(super) async fn dependents(
+    work: &mut Work<'_>,
+    schema: &str,
+    names: &[String],
+) -> Result<Vec<String>, StoreError> {
+    let sql = "with ours as (select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+                 where n.nspname = $1 and c.relname = any($2)) \
+               select distinct coalesce(pg_describe_object('pg_class'::regclass, r.ev_class, 0), \
+                 pg_describe_object(d.classid, d.objid, d.objsubid)) as what \
+               from pg_depend d \
+               left join pg_rewrite r on d.classid = 'pg_rewrite'::regclass and r.oid = d.objid \
+               left join pg_constraint k on d.classid = 'pg_constraint'::regclass and k.oid = d.objid \
+               where d.refclassid = 'pg_class'::regclass and d.refobjid in (select oid from ours) and d.deptype = 'n' \
+                 and coalesce(r.ev_class, k.conrelid, 0::oid) not in (select oid from ours) \
+               order by what";
+    let rows = work.rows(sql, Parameters::new().and(schema).and(names)).await?;
+    rows.iter().map(|row| get(row, 0)).collect()
 }
 
 /// What the catalogue calls a type, without its length; `None` where it has none of this name.

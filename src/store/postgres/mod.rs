@@ -5,7 +5,8 @@
 //!
 //! - [`connections`], [`work`], [`errors`]: a bounded number of connections; one transaction from BEGIN to its certain end;
 //!   errors without values.
-//! - [`layout`], [`schema`], [`views`], [`catalogue`]: tables and views, made or verified under an advisory lock.
+//! - [`layout`], [`own_tables`], [`schema`], [`views`], [`view_sql`], [`gaps`], [`catalogue`]: tables and views, made or verified under an
+//!   advisory lock.
 //! - [`register`], [`positions`], [`observe`], [`retire`], [`dead_letters`], [`read`]: what the `projector_…` tables hold.
 //! - [`apply`], [`rows`], [`statements`], [`array`], [`types`]: folded rows as arrays, and the SQL that writes them.
 
@@ -15,9 +16,11 @@ mod catalogue;
 mod connections;
 mod dead_letters;
 mod errors;
+mod gaps;
 mod layout;
 mod names;
 mod observe;
+mod own_tables;
 mod positions;
 mod read;
 mod register;
@@ -28,10 +31,12 @@ mod statements;
 #[cfg(test)]
 mod tests;
 mod types;
+mod view_sql;
 mod views;
 mod work;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -92,12 +97,6 @@ impl PostgresStore {
         })
     }
 
-    /// The SQL that makes the projector's own tables, for teams that run DDL themselves.
-    #[must_use]
-    pub fn layout_ddl(&self) -> Vec<String> {
-        layout::ddl(&self.schema, &self.readers)
-    }
-
     /// Puts the schema into a statement of this program.
     fn sql(&self, text: &str) -> String {
         layout::in_schema(&self.schema, text)
@@ -106,6 +105,11 @@ impl PostgresStore {
     /// Where DDL runs.
     fn ddl_connections(&self) -> &Connections {
         self.admin.as_ref().filter(|_| self.ddl == DdlMode::Apply).unwrap_or(&self.connections)
+    }
+
+    /// The role that applies.
+    fn role(&self) -> &str {
+        self.connections.role()
     }
 
     /// The role that must be granted what another one makes.
@@ -135,22 +139,32 @@ impl ReadStore for PostgresStore {
         layout::lay_out(self).await
     }
 
+    async fn verify(&self, declarations: &[Arc<Declaration>]) -> Result<(), StoreError> {
+        layout::verify(self, declarations).await
+    }
+
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         register::register(self, registration).await
     }
 
+    fn layout_ddl(&self) -> Vec<String> {
+        layout::ddl(self)
+    }
+
     fn ddl(&self, declaration: &Declaration) -> Vec<String> {
+        let (schema, version) = (&self.schema, declaration.version);
         let mut statements = Vec::new();
         for table in &declaration.tables {
-            statements.push(schema::create_table(&self.schema, table, declaration.version));
-            let indexes = schema::create_indexes(&self.schema, table, declaration.version);
+            statements.push(schema::create_table(schema, table, version));
+            let indexes = schema::create_indexes(schema, table, version);
             statements.extend(indexes.into_iter().map(|(_, sql)| sql));
-        }
-        for view in &declaration.views {
-            statements.push(views::create_view(&self.schema, declaration, view));
-            statements.extend(views::grants(&self.schema, &self.readers, view));
+            statements.push(schema::grant_table(schema, &table.physical_name(version), self.role()));
         }
         statements
+    }
+
+    fn views_ddl(&self, declaration: &Declaration) -> Vec<String> {
+        view_sql::ddl(self, declaration)
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {

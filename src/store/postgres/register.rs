@@ -6,14 +6,16 @@ use super::PostgresStore;
 use super::catalogue;
 use super::connections::Purpose;
 use super::errors::bug;
+use super::gaps::Gaps;
 use super::layout::lock;
 use super::positions::{get, number};
-use super::schema::{self, Presence, grant_tables};
+use super::schema::{self, Presence};
 use super::views;
 use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
 use crate::projection::Declaration;
-use crate::store::sql::{self, declaration_json, quote};
+use crate::store::admission::{self, Admission, Progress, Readiness};
+use crate::store::sql::{self, DeclaredNames, declaration_json, quote};
 use crate::store::{
     LogIdentity, Promotion, Registered, Registration, StoreError, VersionKey, VersionRow, VersionState,
 };
@@ -36,78 +38,43 @@ async fn register_in(
     registration: &Registration,
 ) -> Result<Registered, StoreError> {
     lock(work, &store.schema).await?;
-    let declaration = &*registration.declaration;
-    let rows = versions_in(store, work, Some(&declaration.name)).await?;
-    let served = || rows.iter().filter(|row| row.state != VersionState::Retired);
-    let label = declaration.label();
-    if let Some(row) = served().find(|row| row.key.version == declaration.version) {
-        refuse_another(row, registration, &label)?;
-        known(store, work, declaration, row.state).await?;
-        return Ok(Registered::Known);
-    }
-    if let Some(row) = served().next() {
-        return Err(StoreError::Refused {
-            problem: format!("{label} cannot be registered while the store has {}", row.key),
-            fix: format!(
-                "retire that first: `projector retire {} --execute` drops everything of it",
-                row.key
-            ),
-        });
-    }
-    new(store, work, registration).await?;
-    Ok(Registered::New)
-}
-
-fn refuse_another(row: &VersionRow, registration: &Registration, label: &str) -> Result<(), StoreError> {
-    let refused = |problem: String, fix: String| Err(StoreError::Refused { problem, fix });
-    if row.digest != registration.declaration.digest {
-        return refused(
-            format!("{label} is registered with another mapping: its sources, tables or events have changed"),
-            format!(
-                "give the changed mapping a new version, or start over with `projector retire {label} --execute`"
-            ),
-        );
-    }
-    for (what, is, should) in [
-        ("cluster", &row.log.cluster_id, &registration.log.cluster_id),
-        ("consumer group", &row.log.consumer_group, &registration.log.consumer_group),
-    ] {
-        if is != should {
-            return refused(
-                format!("the positions of {label} belong to the {what} {is}, this process uses {should}"),
-                format!(
-                    "use the {what} of the store, or start over with `projector retire {label} --execute`"
-                ),
-            );
+    let rows = versions_in(store, work, Some(&registration.declaration.name)).await?;
+    let mut gaps = Gaps::default();
+    let registered = match admission::admit(rows, registration)? {
+        Admission::Known(row) => {
+            known(store, work, &mut gaps, &registration.declaration, &row).await?;
+            Registered::Known
         }
-    }
-    Ok(())
+        Admission::New => {
+            new(store, work, &mut gaps, registration).await?;
+            Registered::New
+        }
+    };
+    gaps.into_result(store)?;
+    Ok(registered)
 }
 
-/// Verifies a version that is there already, and adds what is new in its declaration without changing content.
+/// Verifies a version that is there already, and brings up to date what may change without changing content.
 async fn known(
     store: &PostgresStore,
     work: &mut Work<'_>,
+    gaps: &mut Gaps,
     declaration: &Declaration,
-    state: VersionState,
+    row: &VersionRow,
 ) -> Result<(), StoreError> {
+    refuse_taken_names(store, work, declaration).await?;
     for table in &declaration.tables {
         let physical = table.physical_name(declaration.version);
         if catalogue::relation(work, &store.schema, &physical).await?.is_none() {
-            return Err(StoreError::Layout {
-                problem: format!("table {physical} of {} is gone", declaration.label()),
-                fix: format!(
-                    "restore it, or start over with `projector retire {} --execute`",
-                    declaration.label()
-                ),
-            });
+            return Err(admission::table_is_gone(&physical, declaration));
         }
-        schema::make_table(store, work, table, declaration.version).await?;
+        schema::make_table(store, work, gaps, table, declaration.version).await?;
     }
-    if state == VersionState::Live {
-        make_views(store, work, declaration).await?;
-    } else {
-        try_views(store, work, declaration).await?;
+    if row.state == VersionState::Live {
+        let before = declared_names(store, work, &row.key).await?.views;
+        views::make_views(store, work, gaps, declaration, &before).await?;
+    } else if store.ddl == DdlMode::Apply || readiness(store, work, declaration).await? != Readiness::Ready {
+        views::try_views(store, work, declaration).await?;
     }
     let sql = store.sql(
         "update {s}.projector_versions set text = $3, declaration = $4, staleness_limit_seconds = $5 \
@@ -125,22 +92,24 @@ async fn known(
 async fn new(
     store: &PostgresStore,
     work: &mut Work<'_>,
+    gaps: &mut Gaps,
     registration: &Registration,
 ) -> Result<(), StoreError> {
     let declaration = &*registration.declaration;
     refuse_taken_names(store, work, declaration).await?;
     for table in &declaration.tables {
-        let presence = schema::make_table(store, work, table, declaration.version).await?;
+        let presence = schema::make_table(store, work, gaps, table, declaration.version).await?;
         if presence == Presence::Found {
             refuse_rows(store, work, &table.physical_name(declaration.version)).await?;
         }
     }
     if store.ddl == DdlMode::Apply {
-        let tables: Vec<_> =
-            declaration.tables.iter().map(|table| table.physical_name(declaration.version)).collect();
-        grant_tables(store, work, &tables).await?;
+        schema::grant_tables(store, work, &schema::physical_names(declaration)).await?;
     }
-    try_views(store, work, declaration).await?;
+    // A view cannot be tried where its tables are missing.
+    if gaps.is_empty() {
+        views::try_views(store, work, declaration).await?;
+    }
     insert(store, work, registration).await
 }
 
@@ -167,19 +136,10 @@ async fn refuse_taken_names(
     })
 }
 
-/// A table of a new version must be empty: its content is a function of the log alone (promise P0).
 async fn refuse_rows(store: &PostgresStore, work: &mut Work<'_>, physical: &str) -> Result<(), StoreError> {
     let table = format!("{}.{}", quote(&store.schema), quote(physical));
     let rows = work.rows(&format!("select from {table} limit 1"), Parameters::new()).await?;
-    if rows.is_empty() {
-        return Ok(());
-    }
-    Err(StoreError::Refused {
-        problem: format!(
-            "table {physical} is there already and has rows that no registered version has written"
-        ),
-        fix: format!("look what they are; then `drop table {table}` (or truncate it), and start again"),
-    })
+    if rows.is_empty() { Ok(()) } else { Err(admission::rows_of_nobody(physical)) }
 }
 
 async fn insert(
@@ -226,63 +186,6 @@ async fn insert(
     work.run(&positions, parameters).await.map(drop)
 }
 
-async fn try_views(
-    store: &PostgresStore,
-    work: &mut Work<'_>,
-    declaration: &Declaration,
-) -> Result<(), StoreError> {
-    if store.ddl == DdlMode::Verify {
-        return Ok(());
-    }
-    for view in &declaration.views {
-        if let Some(relation) = catalogue::relation(work, &store.schema, &view.name).await? {
-            return Err(taken(store, &view.name, &relation.kind));
-        }
-        views::try_view(store, work, declaration, view).await?;
-    }
-    Ok(())
-}
-
-fn taken(store: &PostgresStore, name: &str, kind: &str) -> StoreError {
-    let what = match kind {
-        "v" | "m" => "a view",
-        "i" => "an index",
-        "S" => "a sequence",
-        _ => "a table",
-    };
-    StoreError::Refused {
-        problem: format!(
-            "schema {} has {what} named {name}, and a view of that name is to be made",
-            store.schema
-        ),
-        fix: "drop or rename it, or give the view another name".to_owned(),
-    }
-}
-
-/// Makes the views that are missing.
-async fn make_views(
-    store: &PostgresStore,
-    work: &mut Work<'_>,
-    declaration: &Declaration,
-) -> Result<(), StoreError> {
-    for view in &declaration.views {
-        match catalogue::relation(work, &store.schema, &view.name).await? {
-            Some(relation) if relation.kind == "v" => {}
-            Some(relation) => return Err(taken(store, &view.name, &relation.kind)),
-            None if store.ddl == DdlMode::Apply => views::make_view(store, work, declaration, view).await?,
-            None => {
-                let mut statements = vec![views::create_view(&store.schema, declaration, view)];
-                statements.extend(views::grants(&store.schema, &store.readers, view));
-                return Err(StoreError::Layout {
-                    problem: format!("view {} is missing from schema {}", view.name, store.schema),
-                    fix: format!("`store.ddl` is `verify`, so run this SQL:\n{};", statements.join(";\n")),
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
 pub(super) async fn versions(store: &PostgresStore) -> Result<Vec<VersionRow>, StoreError> {
     let mut work =
         Work::begin(&store.connections, Purpose::Other, "list the versions", store.write_limits()).await?;
@@ -323,6 +226,21 @@ pub(super) fn state(name: &str) -> Result<VersionState, StoreError> {
     sql::version_state(name).ok_or_else(|| bug("read a version", format!("its state is {name}")))
 }
 
+/// What a registered version has made.
+pub(super) async fn declared_names(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    version: &VersionKey,
+) -> Result<DeclaredNames, StoreError> {
+    let sql =
+        store.sql("select declaration from {s}.projector_versions where projection = $1 and version = $2");
+    let parameters = Parameters::new().and(&*version.projection).and(number(version.version));
+    let rows = work.rows(&sql, parameters).await?;
+    let row = rows.first().ok_or_else(|| bug("read a version", "the version was there"))?;
+    DeclaredNames::parse(&get::<String>(row, 0)?)
+        .ok_or_else(|| bug("read a version", "a declaration of another form"))
+}
+
 pub(super) async fn promote_first(
     store: &PostgresStore,
     declaration: &Declaration,
@@ -343,13 +261,6 @@ pub(super) async fn promote_first(
 
 const PROMOTE: &str = "promote a version";
 
-/// How far a first version is.
-enum Readiness {
-    Live,
-    NotYet,
-    Ready,
-}
-
 async fn readiness(
     store: &PostgresStore,
     work: &mut Work<'_>,
@@ -365,18 +276,13 @@ async fn readiness(
     );
     let parameters = Parameters::new().and(&*declaration.name).and(number(declaration.version));
     let rows = work.rows(&sql, parameters).await?;
-    let Some(row) = rows.first() else {
-        return Err(StoreError::Refused {
-            problem: format!("{} is not registered", declaration.label()),
-            fix: "start it with `projector run` first".to_owned(),
-        });
+    let Some(row) = rows.first() else { return Err(admission::not_registered(declaration)) };
+    let progress = Progress {
+        state: state(&get::<String>(row, 0)?)?,
+        is_behind: get(row, 1)?,
+        other_is_live: get(row, 2)?,
     };
-    let (behind, other_is_live): (bool, bool) = (get(row, 1)?, get(row, 2)?);
-    Ok(match state(&get::<String>(row, 0)?)? {
-        VersionState::Live => Readiness::Live,
-        _ if behind || other_is_live => Readiness::NotYet,
-        _ => Readiness::Ready,
-    })
+    Ok(progress.readiness())
 }
 
 async fn promote_in(
@@ -390,7 +296,10 @@ async fn promote_in(
         Readiness::NotYet => return Ok(Promotion::NotYet),
         Readiness::Ready => {}
     }
-    make_views(store, work, declaration).await?;
+    // No view is ours yet. Where somebody else makes them, one that is as declared is.
+    let mut gaps = Gaps::default();
+    views::make_views(store, work, &mut gaps, declaration, &[]).await?;
+    gaps.into_promotion(store, &declaration.name)?;
     let sql = store.sql(
         "update {s}.projector_versions set state = 'live', promoted_at = now() where projection = $1 and version = $2",
     );

@@ -6,8 +6,9 @@ use super::connections::Purpose;
 use super::errors::bug;
 use super::layout::lock;
 use super::positions::{get, number};
-use super::register::versions_in;
+use super::register::{declared_names, versions_in};
 use super::schema::refused;
+use super::views::refuse_dependents;
 use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
 use crate::store::sql::quote;
@@ -33,18 +34,18 @@ async fn plan_in(
             fix: "`projector status` lists the versions that are there".to_owned(),
         });
     };
-    let (tables, declared_views) = declared(store, work, version).await?;
+    let names = declared_names(store, work, version).await?;
     let mut views = Vec::new();
     // Before it is live a version has no views; one of that name is somebody else's.
     if row.state == VersionState::Live {
-        for name in declared_views {
+        for name in names.views {
             if catalogue::relation(work, &store.schema, &name).await?.is_some_and(|view| view.kind == "v") {
                 views.push(name);
             }
         }
     }
     let mut counted = Vec::new();
-    for name in tables {
+    for name in names.tables {
         if catalogue::relation(work, &store.schema, &name).await?.is_some() {
             let sql = format!("select count(*) from {}.{}", quote(&store.schema), quote(&name));
             let rows = work.rows(&sql, Parameters::new()).await?;
@@ -72,22 +73,6 @@ async fn plan_in(
 
 fn of(version: &VersionKey) -> Parameters {
     Parameters::new().and(&*version.projection).and(number(version.version))
-}
-
-/// Physical tables and views of a version, as its declaration in the store names them.
-async fn declared(
-    store: &PostgresStore,
-    work: &mut Work<'_>,
-    version: &VersionKey,
-) -> Result<(Vec<String>, Vec<String>), StoreError> {
-    let sql = store.sql(
-        "select array(select jsonb_array_elements(declaration::jsonb -> 'tables') ->> 'physical'), \
-           array(select jsonb_array_elements_text(declaration::jsonb -> 'views')) \
-         from {s}.projector_versions where projection = $1 and version = $2",
-    );
-    let rows = work.rows(&sql, of(version)).await?;
-    let row = rows.first().ok_or_else(|| bug(RETIRE, "the version was there"))?;
-    Ok((get(row, 0)?, get(row, 1)?))
 }
 
 pub(super) async fn retire(store: &PostgresStore, version: &VersionKey) -> Result<RetirePlan, StoreError> {
@@ -133,25 +118,19 @@ async fn drop_relations(
     work: &mut Work<'_>,
     plan: &RetirePlan,
 ) -> Result<(), StoreError> {
-    let schema = quote(&store.schema);
-    let views: Vec<String> = plan.views.iter().map(|name| format!("{schema}.{}", quote(name))).collect();
-    let tables: Vec<String> =
-        plan.tables.iter().map(|(name, _)| format!("{schema}.{}", quote(name))).collect();
-    for (what, names) in [("view", views), ("table", tables)] {
+    let tables: Vec<String> = plan.tables.iter().map(|(name, _)| name.clone()).collect();
+    let names: Vec<String> = plan.views.iter().chain(&tables).cloned().collect();
+    refuse_dependents(work, &store.schema, &names, &plan.version.key.to_string()).await?;
+    // All views in one statement, so that they may read each other, and then what they read.
+    for (what, names) in [("view", &plan.views), ("table", &tables)] {
         if names.is_empty() {
             continue;
         }
-        let sql = format!("drop {what} {}", names.join(", "));
-        work.attempt(&sql).await?.map_err(|error| match super::errors::sqlstate(&error) {
-            Some("2BP01") => StoreError::Refused {
-                problem: format!(
-                    "{} cannot be dropped: other objects depend on a {what} of it",
-                    plan.version.key
-                ),
-                fix: "drop them first; `drop view` or `drop table` by hand lists them".to_owned(),
-            },
-            _ => refused(&format!("the {what}s of {}", plan.version.key), error),
-        })?;
+        let names: Vec<String> =
+            names.iter().map(|name| format!("{}.{}", quote(&store.schema), quote(name))).collect();
+        let dropped = work.attempt(&format!("drop {what} {}", names.join(", "))).await?;
+        dropped
+            .map_err(|error| refused(&format!("the drop of the {what}s of {}", plan.version.key), error))?;
     }
     Ok(())
 }

@@ -7,13 +7,13 @@ use sha2::{Digest as _, Sha256};
 use super::PostgresStore;
 use super::catalogue::{self, ColumnFacts, Relation};
 use super::errors::sqlstate;
-use super::layout::make;
+use super::gaps::Gaps;
 use super::names;
 use super::positions::get;
 use super::types;
 use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
-use crate::projection::{Column, ColumnType, Index, Nullability, Table};
+use crate::projection::{Column, ColumnType, Declaration, Index, Nullability, Table};
 use crate::store::StoreError;
 use crate::store::sql::{AGGREGATE, key_columns, quote, quote_list};
 
@@ -114,10 +114,16 @@ pub(super) enum Presence {
     Found,
 }
 
+/// The physical names of a declaration's tables.
+pub(super) fn physical_names(declaration: &Declaration) -> Vec<String> {
+    declaration.tables.iter().map(|table| table.physical_name(declaration.version)).collect()
+}
+
 /// Makes or verifies a table and its indexes.
 pub(super) async fn make_table(
     store: &PostgresStore,
     work: &mut Work<'_>,
+    gaps: &mut Gaps,
     table: &Table,
     version: u32,
 ) -> Result<Presence, StoreError> {
@@ -128,27 +134,41 @@ pub(super) async fn make_table(
         Presence::Found
     } else {
         let sql = create_table(&store.schema, table, version);
-        declared(work, &format!("table {}", table.name), &sql, store, &physical).await?;
+        let missing = format!("table {physical} is missing");
+        declared(store, work, gaps, &format!("table {}", table.name), &missing, &sql).await?;
         Presence::Made
     };
     for (name, sql) in create_indexes(&store.schema, table, version) {
-        if !catalogue::has_index(work, &store.schema, &name).await? {
-            declared(work, &format!("an index of table {}", table.name), &sql, store, &name).await?;
+        match catalogue::index(work, &store.schema, &name).await? {
+            Some(facts) if facts.is_valid => {}
+            Some(_) => {
+                return Err(differs(
+                    format!("the index {name} of table {physical} is not valid"),
+                    "drop it, so that it is made anew",
+                ));
+            }
+            None => {
+                let what = format!("an index of table {}", table.name);
+                let missing = format!("index {name} is missing");
+                declared(store, work, gaps, &what, &missing, &sql).await?;
+            }
         }
     }
     Ok(presence)
 }
 
 /// Runs DDL that contains SQL of the projection's author, and says so where the database does not take it.
-pub(super) async fn declared(
-    work: &mut Work<'_>,
-    what: &str,
-    sql: &str,
+async fn declared(
     store: &PostgresStore,
-    name: &str,
+    work: &mut Work<'_>,
+    gaps: &mut Gaps,
+    what: &str,
+    missing: &str,
+    sql: &str,
 ) -> Result<(), StoreError> {
     if store.ddl == DdlMode::Verify {
-        return make(store, work, name, sql).await;
+        gaps.add(missing, sql);
+        return Ok(());
     }
     work.attempt(sql).await?.map_err(|error| refused(what, error))
 }
@@ -157,11 +177,11 @@ pub(super) async fn declared(
 pub(super) fn refused(what: &str, error: StoreError) -> StoreError {
     let fix = match sqlstate(&error) {
         Some("42501") => {
-            "give the role of `store.url` (or `store.admin_url`) the right to create in the schema"
+            "let the role of `store.url` (or `store.admin_url`) create in the schema and own what it is to change there"
         }
         Some("42P06" | "42P07" | "42710") => "drop what has that name, or choose another one",
         Some(code) if ["42", "22", "2B", "0A"].iter().any(|class| code.starts_with(class)) => {
-            "correct its declaration; `projector ddl` prints the SQL to try by hand"
+            "correct its declaration; `projector ddl NAME`, with `--views` for a view, prints the SQL to try by hand"
         }
         _ => return error,
     };
@@ -313,6 +333,16 @@ fn is_constant(expression: &str) -> bool {
     !["current_", "localtime", "session_user", "user"].into_iter().any(mentions)
 }
 
+/// Lets a role find what is in the schema.
+pub(super) fn grant_usage(schema: &str, role: &str) -> String {
+    format!("grant usage on schema {} to {}", quote(schema), quote(role))
+}
+
+/// Lets a role apply to a table.
+pub(super) fn grant_table(schema: &str, table: &str, role: &str) -> String {
+    format!("grant select, insert, update, delete on {}.{} to {}", quote(schema), quote(table), quote(role))
+}
+
 /// Gives the role of `store.url` what it needs on tables that another role has made.
 pub(super) async fn grant_tables(
     store: &PostgresStore,
@@ -320,13 +350,38 @@ pub(super) async fn grant_tables(
     tables: &[String],
 ) -> Result<(), StoreError> {
     let Some(role) = store.granted_role() else { return Ok(()) };
-    let (schema, role) = (quote(&store.schema), quote(role));
-    let mut script = format!("grant usage on schema {schema} to {role}");
-    for table in tables {
-        let _ =
-            write!(script, "; grant select, insert, update, delete on {schema}.{} to {role}", quote(table));
+    let mut script = vec![grant_usage(&store.schema, role)];
+    script.extend(tables.iter().map(|table| grant_table(&store.schema, table, role)));
+    work.script(&script.join("; ")).await
+}
+
+/// Looks whether the role of `store.url` has what it needs on those of the tables that are there, and returns those that
+/// it cannot read.
+pub(super) async fn verify_rights(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    gaps: &mut Gaps,
+    tables: &[String],
+) -> Result<Vec<String>, StoreError> {
+    let (schema, role) = (&store.schema, store.role());
+    let sql = "select c.relname::text, has_schema_privilege(n.oid, 'usage'), has_table_privilege(c.oid, 'select') \
+               from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+               where n.nspname = $1 and c.relname = any($2) and c.relkind in ('r', 'p') \
+                 and not (has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select') \
+                   and has_table_privilege(c.oid, 'insert') and has_table_privilege(c.oid, 'update') \
+                   and has_table_privilege(c.oid, 'delete')) \
+               order by array_position($2, c.relname::text)";
+    let rows = work.rows(sql, Parameters::new().and(&**schema).and(tables)).await?;
+    let mut barred = Vec::new();
+    for row in &rows {
+        let (table, may_use, may_read): (String, bool, bool) = (get(row, 0)?, get(row, 1)?, get(row, 2)?);
+        let script = [grant_usage(schema, role), grant_table(schema, &table, role)];
+        gaps.add(format!("role {role} may not apply to table {table}"), script.join(";\n"));
+        if !(may_use && may_read) {
+            barred.push(table);
+        }
     }
-    work.script(&script).await
+    Ok(barred)
 }
 
 #[cfg(test)]

@@ -56,6 +56,9 @@ with partitions as (
         case when s.unobserved > 1 then format(' and %s more', s.unobserved - 1) else '' end)
       when s.first_unknown is not null then
         format('the end of partition %s is not known: the broker does not answer', s.first_unknown)
+      when v.state <> 'live' and s.behind = 0 and s.blocked > 0 then
+        format('not live yet: partition %s%s is blocked: %s', s.first_blocked,
+          case when s.blocked > 1 then format(' and %s more', s.blocked - 1) else '' end, s.blocked_reason)
       when v.state <> 'live' then
         format('being built: %s of %s partitions have not reached their boundary', s.behind, s.partitions)
       when s.known_age > v.staleness_limit_seconds then

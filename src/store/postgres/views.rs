@@ -1,163 +1,288 @@
-//! Views: what readers query, and the state of what they query.
+//! Views: made, tried, compared with their declaration, replaced and dropped.
+//!
+//! Whether a view is as declared is not asked of its text, which the database keeps in its own words: the declared view is made
+//! under a name of its own, behind a savepoint, and what the database keeps of the two is compared. Where somebody else makes
+//! views, that one is a temporary view, for which a role needs no right in the schema.
 
 use super::PostgresStore;
+use super::catalogue::{self, ViewFacts};
+use super::errors::{bug, sqlstate};
+use super::gaps::Gaps;
+use super::layout::in_schema;
 use super::names;
+use super::positions::get;
 use super::schema::refused;
-use super::work::Work;
-use crate::projection::{Declaration, Table, View, ViewBody};
+use super::view_sql::{FixedView, create_view, grant, qualified, query};
+use super::work::{Parameters, Work};
+use crate::config::settings::DdlMode;
+use crate::projection::{Declaration, View};
 use crate::store::StoreError;
-use crate::store::sql::{quote, quote_list, with_tables};
+use crate::store::sql::quote;
 
-/// A view with fixed SQL. `{s}` stands for the schema.
-pub(super) struct FixedView {
-    pub(super) name: &'static str,
-    pub(super) create: &'static str,
-}
+/// The name under which a view is made for comparison.
+const TRIAL: &str = "projector_trial";
 
-/// The state of each view of each projection. The rules are those of `status::rules`, by the database's clock.
-pub(super) const STATUS_VIEW: FixedView =
-    FixedView { name: "projector_view_status", create: include_str!("view_status.sql") };
-
-/// The statement that makes a view.
-pub(super) fn create_view(schema: &str, declaration: &Declaration, view: &View) -> String {
-    let body = match &view.body {
-        ViewBody::Table(id) => declaration
-            .tables
-            .get(id.0)
-            .map_or_else(String::new, |table| select(schema, table, declaration.version)),
-        ViewBody::Sql(sql) => {
-            let sql = with_aliases(declaration, sql);
-            with_tables(declaration, &sql, |table| select(schema, table, declaration.version))
-        }
-    };
-    format!("create view {}.{} as\n{body}", quote(schema), quote(&view.name))
-}
-
-/// The rows of a table without the projector's own columns.
-fn select(schema: &str, table: &Table, version: u32) -> String {
-    let columns = quote_list(table.columns.iter().map(|column| column.name.as_str()));
-    format!("select {columns} from {}.{}", quote(schema), quote(&table.physical_name(version)))
-}
-
-/// Words that may follow a table in a FROM clause and are no alias.
-const AFTER_TABLE: &[&str] = &[
-    "where",
-    "group",
-    "having",
-    "window",
-    "order",
-    "limit",
-    "offset",
-    "fetch",
-    "for",
-    "union",
-    "intersect",
-    "except",
-    "join",
-    "inner",
-    "left",
-    "right",
-    "full",
-    "cross",
-    "natural",
-    "on",
-    "using",
-    "tablesample",
-];
-
-/// Calls each `{table}` of a FROM clause by its own name where the SQL gives it none: PostgreSQL before 16 takes no row
-/// source without a name.
-fn with_aliases(declaration: &Declaration, sql: &str) -> String {
-    let mut out = String::with_capacity(sql.len());
-    let mut rest = sql;
-    while let Some((before, after)) = rest.split_once('{') {
-        out.push_str(before);
-        let is_from = is_in_from(&out);
-        out.push('{');
-        rest = after;
-        let Some((name, tail)) = after.split_once('}') else { continue };
-        let Some(table) = declaration.tables.iter().find(|table| table.name == name.trim()) else { continue };
-        out.push_str(name);
-        out.push('}');
-        rest = tail;
-        if is_from && !begins_with_alias(tail) {
-            out.push_str(" as ");
-            out.push_str(&quote(&table.name));
-        }
+/// Lets those readers query a view that may not yet.
+pub(super) async fn grant_readers(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    gaps: &mut Gaps,
+    view: &str,
+) -> Result<(), StoreError> {
+    let sql = "select r from unnest($1::text[]) as r, pg_class c join pg_namespace n on n.oid = c.relnamespace \
+               where n.nspname = $2 and c.relname = $3 and not has_table_privilege(r, c.oid, 'select')";
+    let parameters = Parameters::new().and(&*store.readers).and(&*store.schema).and(view);
+    for row in work.rows(sql, parameters).await? {
+        let role: String = get(&row, 0)?;
+        let what = format!("role {role} may not select from {view}");
+        gaps.make(store, work, &what, &grant(&store.schema, view, &role)).await?;
     }
-    out.push_str(rest);
-    out
-}
-
-fn is_in_from(before: &str) -> bool {
-    let before = before.trim_end();
-    let word = before.rsplit(|character: char| !character.is_alphanumeric()).next().unwrap_or_default();
-    before.ends_with(',') || ["from", "join", "lateral"].contains(&word.to_ascii_lowercase().as_str())
-}
-
-fn begins_with_alias(after: &str) -> bool {
-    let after = after.trim_start();
-    let word: String =
-        after.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect();
-    after.starts_with('"') || (!word.is_empty() && !AFTER_TABLE.contains(&word.to_ascii_lowercase().as_str()))
-}
-
-/// The statements that let readers query a view.
-pub(super) fn grants(schema: &str, readers: &[String], view: &View) -> Vec<String> {
-    let grant = |reader: &String| {
-        format!("grant select on {}.{} to {}", quote(schema), quote(&view.name), quote(reader))
-    };
-    readers.iter().map(grant).collect()
+    Ok(())
 }
 
 /// Makes a view with its grants.
-pub(super) async fn make_view(
+async fn make_view(
     store: &PostgresStore,
     work: &mut Work<'_>,
     declaration: &Declaration,
     view: &View,
 ) -> Result<(), StoreError> {
-    let script = script(store, declaration, view)?;
-    work.attempt(&script).await?.map_err(|error| refused(&format!("view {}", view.name), error))
-}
-
-/// Makes a view and takes it back, to see whether the database takes it. Nobody else ever sees it (promise P8).
-pub(super) async fn try_view(
-    store: &PostgresStore,
-    work: &mut Work<'_>,
-    declaration: &Declaration,
-    view: &View,
-) -> Result<(), StoreError> {
-    work.script("savepoint trial").await?;
-    make_view(store, work, declaration, view).await?;
-    work.script("rollback to savepoint trial; release savepoint trial").await
-}
-
-fn script(store: &PostgresStore, declaration: &Declaration, view: &View) -> Result<String, StoreError> {
     names::check("view", &view.name)?;
-    let mut statements = vec![create_view(&store.schema, declaration, view)];
-    statements.extend(grants(&store.schema, &store.readers, view));
-    Ok(statements.join(";\n"))
+    let mut script = vec![create_view(&store.schema, declaration, view)];
+    script.extend(store.readers.iter().map(|reader| grant(&store.schema, &view.name, reader)));
+    let made = work.attempt(&script.join(";\n")).await?;
+    made.map_err(|error| refused(&format!("view {}", view.name), error))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::contract;
+/// Makes the views of a version that is not live yet and takes them back, to see whether the database takes them. Nobody else
+/// ever sees them, and none may be there (promise P8).
+pub(super) async fn try_views(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    declaration: &Declaration,
+) -> Result<(), StoreError> {
+    for view in &declaration.views {
+        if let Some(relation) = catalogue::relation(work, &store.schema, &view.name).await? {
+            return Err(taken(store, declaration, &view.name, &relation.kind));
+        }
+        if store.ddl == DdlMode::Verify {
+            trial(store, work, &view.name, &query(&store.schema, declaration, view)).await?;
+            continue;
+        }
+        work.script("savepoint trial").await?;
+        make_view(store, work, declaration, view).await?;
+        work.script("rollback to savepoint trial; release savepoint trial").await?;
+    }
+    Ok(())
+}
 
-    #[test]
-    fn a_table_without_an_alias_is_called_by_its_name() {
-        let declaration = contract::declaration(vec![contract::items()]);
-        for (sql, expected) in [
-            ("select 1 from {items}", "select 1 from {items} as \"items\""),
-            ("select 1 from {items}, {items} b", "select 1 from {items} as \"items\", {items} b"),
-            ("select 1 from {items} WHERE true", "select 1 from {items} as \"items\" WHERE true"),
-            ("a JOIN { items } AS x on true", "a JOIN { items } AS x on true"),
-            ("from {items} \"odd\"", "from {items} \"odd\""),
-            ("where id in {items}", "where id in {items}"),
-            ("from {other} '{items'", "from {other} '{items'"),
-        ] {
-            assert_eq!(with_aliases(&declaration, sql), expected);
+fn taken(store: &PostgresStore, declaration: &Declaration, name: &str, kind: &str) -> StoreError {
+    let what = match kind {
+        "v" | "m" => "a view",
+        "i" => "an index",
+        "S" => "a sequence",
+        _ => "a table",
+    };
+    let (schema, label) = (&store.schema, declaration.label());
+    let problem = format!("schema {schema} has {what} named {name}, which {label} has not made");
+    let fix = match store.ddl {
+        DdlMode::Verify if kind == "v" => format!(
+            "`drop view {}`, since readers would see it half-built; run what `projector ddl {} --views` prints when the version has caught up",
+            qualified(schema, name),
+            declaration.name
+        ),
+        _ => "drop or rename it, or give the view another name".to_owned(),
+    };
+    StoreError::Refused { problem, fix }
+}
+
+/// Makes the views of a live version as they are declared now: those that are missing and those that differ; and drops those of
+/// `before`, its views up to now, that are no longer declared. A view of somebody else is left alone, and refused.
+pub(super) async fn make_views(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    gaps: &mut Gaps,
+    declaration: &Declaration,
+    before: &[String],
+) -> Result<(), StoreError> {
+    for view in &declaration.views {
+        match catalogue::relation(work, &store.schema, &view.name).await? {
+            None if store.ddl == DdlMode::Apply => make_view(store, work, declaration, view).await?,
+            None => {
+                let mut script = vec![create_view(&store.schema, declaration, view)];
+                script.extend(store.readers.iter().map(|reader| grant(&store.schema, &view.name, reader)));
+                gaps.add(format!("view {} is missing", view.name), script.join(";\n"));
+            }
+            Some(relation) if relation.kind == "v" => {
+                let what = Declared { name: &view.name, query: query(&store.schema, declaration, view) };
+                let difference = compare(store, work, &what).await?;
+                if difference.is_some() && store.ddl == DdlMode::Apply && !before.contains(&view.name) {
+                    return Err(taken(store, declaration, &view.name, "v"));
+                }
+                if let Some(shape) = difference {
+                    replace(store, work, gaps, &what, shape).await?;
+                }
+                grant_readers(store, work, gaps, &view.name).await?;
+            }
+            Some(relation) => return Err(taken(store, declaration, &view.name, &relation.kind)),
         }
     }
+    let is_declared = |name: &String| declaration.views.iter().any(|view| view.name == *name);
+    let mut undeclared = Vec::new();
+    for name in before.iter().filter(|name| !is_declared(name)) {
+        if catalogue::relation(work, &store.schema, name).await?.is_some_and(|relation| relation.kind == "v")
+        {
+            undeclared.push(name.clone());
+        }
+    }
+    drop_views(store, work, gaps, &undeclared).await
+}
+
+/// A view as it should be.
+struct Declared<'a> {
+    name: &'a str,
+    query: String,
+}
+
+/// Compares a fixed view that is there with what it should be.
+pub(super) async fn verify_fixed(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    gaps: &mut Gaps,
+    view: &FixedView,
+) -> Result<(), StoreError> {
+    let create = in_schema(&store.schema, view.create);
+    let (_, query) =
+        create.split_once(" as\n").ok_or_else(|| bug("verify a view", "its statement has no query"))?;
+    let declared = Declared { name: view.name, query: query.to_owned() };
+    match compare(store, work, &declared).await? {
+        Some(shape) => replace(store, work, gaps, &declared, shape).await,
+        None => Ok(()),
+    }
+}
+
+/// How a view that differs can become as declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// It has the columns that it is to have, or the first of them: it can be replaced under its readers.
+    Extended,
+    /// It has others.
+    Other,
+}
+
+/// Compares a view with what it should be; `None` where it is.
+async fn compare(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    declared: &Declared<'_>,
+) -> Result<Option<Shape>, StoreError> {
+    let Some(should) = trial(store, work, declared.name, &declared.query).await? else {
+        tracing::warn!(
+            view = declared.name,
+            "not compared with its declaration: the role of `store.url` may make no temporary views"
+        );
+        return Ok(None);
+    };
+    let is = catalogue::view(work, &qualified(&store.schema, declared.name)).await?;
+    let is = is.ok_or_else(|| bug("verify a view", "it was there"))?;
+    if is == should {
+        return Ok(None);
+    }
+    Ok(Some(if should.columns.starts_with(&is.columns) { Shape::Extended } else { Shape::Other }))
+}
+
+/// What the database keeps of a view with this query: made and taken back. `None` where this role may not make it.
+async fn trial(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    name: &str,
+    query: &str,
+) -> Result<Option<ViewFacts>, StoreError> {
+    let schema = match store.ddl {
+        DdlMode::Apply => quote(&store.schema),
+        DdlMode::Verify => "pg_temp".to_owned(),
+    };
+    names::check("view", name)?;
+    let trial = format!("{schema}.{TRIAL}");
+    work.script("savepoint trial").await?;
+    let facts = match work.attempt(&format!("create view {trial} as\n{query}")).await? {
+        Ok(()) => catalogue::view(work, &trial).await?,
+        Err(error) if store.ddl == DdlMode::Verify && sqlstate(&error) == Some("42501") => None,
+        Err(error) => return Err(refused(&format!("view {name}"), error)),
+    };
+    work.script("rollback to savepoint trial; release savepoint trial").await?;
+    Ok(facts)
+}
+
+async fn replace(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    gaps: &mut Gaps,
+    declared: &Declared<'_>,
+    shape: Shape,
+) -> Result<(), StoreError> {
+    let Declared { name, query } = declared;
+    let view = qualified(&store.schema, name);
+    match (store.ddl, shape) {
+        (DdlMode::Apply, Shape::Extended) => {
+            let made = work.attempt(&format!("create or replace view {view} as\n{query}")).await?;
+            made.map_err(|error| refused(&format!("view {name}"), error))
+        }
+        (DdlMode::Apply, Shape::Other) => Err(StoreError::Layout {
+            problem: format!(
+                "view {name} has other columns than its declaration gives it now, so that it cannot be replaced under its readers"
+            ),
+            fix: format!("`drop view {view}`, and it is made anew; or give the changed view another name"),
+        }),
+        (DdlMode::Verify, shape) => {
+            let mut script = match shape {
+                Shape::Extended => vec![format!("create or replace view {view} as\n{query}")],
+                Shape::Other => {
+                    vec![format!("drop view {view}"), format!("create view {view} as\n{query}")]
+                }
+            };
+            script.extend(store.readers.iter().map(|reader| grant(&store.schema, name, reader)));
+            gaps.add(format!("view {name} differs from its declaration"), script.join(";\n"));
+            Ok(())
+        }
+    }
+}
+
+/// Drops views of a version that are no longer declared, all at once, so that they may read each other.
+async fn drop_views(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    gaps: &mut Gaps,
+    names: &[String],
+) -> Result<(), StoreError> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let list = names.join(", ");
+    let views: Vec<String> = names.iter().map(|name| qualified(&store.schema, name)).collect();
+    let sql = format!("drop view {}", views.join(", "));
+    if store.ddl == DdlMode::Verify {
+        gaps.add(format!("no longer declared, and to be dropped: {list}"), sql);
+        return Ok(());
+    }
+    refuse_dependents(work, &store.schema, names, &format!("{list}, no longer declared,")).await?;
+    let dropped = work.attempt(&sql).await?;
+    dropped.map_err(|error| refused(&format!("{list}, no longer declared: the drop of it"), error))
+}
+
+/// Names what would keep these relations from being dropped.
+pub(super) async fn refuse_dependents(
+    work: &mut Work<'_>,
+    schema: &str,
+    names: &[String],
+    what: &str,
+) -> Result<(), StoreError> {
+    let dependents = catalogue::dependents(work, schema, names).await?;
+    if dependents.is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::Refused {
+        problem: format!("{what} cannot be dropped: {} depends on it", dependents.join(", ")),
+        fix: "drop or change that first".to_owned(),
+    })
 }

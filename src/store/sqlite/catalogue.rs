@@ -70,6 +70,14 @@ pub(super) async fn kind(work: &mut Work<'_>, name: &str) -> Result<Option<Strin
     rows.first().map(|row| get(row, 0)).transpose()
 }
 
+/// What SQLite keeps of an index, blanks apart.
+pub(super) async fn index(work: &mut Work<'_>, name: &str) -> Result<Option<String>, StoreError> {
+    let sql = "select sql from sqlite_schema where type = 'index' and name = ?1 collate nocase";
+    let rows = work.rows(sql, Parameters::new().and(name)).await?;
+    let text = rows.first().map(|row| get::<String>(row, 0)).transpose()?;
+    Ok(text.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")))
+}
+
 /// Whether a table was made STRICT.
 pub(super) async fn is_strict(work: &mut Work<'_>, table: &str) -> Result<bool, StoreError> {
     let sql = "select strict from pragma_table_list where schema = 'main' and name = ?1 collate nocase";

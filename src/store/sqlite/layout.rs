@@ -150,11 +150,18 @@ create table projector_erasures (
     ),
 ];
 
-const INDEXES: &[&str] = &[
-    "create index if not exists projector_dead_letters_unpublished on projector_dead_letters \
-     (projection, version, topic, partition, record_offset) where published_at is null",
-    "create index if not exists projector_dead_letters_open on projector_dead_letters \
-     (projection, version, topic, partition) where state = 'open'",
+/// Names and statements of the tables' indexes.
+const INDEXES: &[(&str, &str)] = &[
+    (
+        "projector_dead_letters_unpublished",
+        "create index if not exists projector_dead_letters_unpublished on projector_dead_letters \
+         (projection, version, topic, partition, record_offset) where published_at is null",
+    ),
+    (
+        "projector_dead_letters_open",
+        "create index if not exists projector_dead_letters_open on projector_dead_letters \
+         (projection, version, topic, partition) where state = 'open'",
+    ),
 ];
 
 /// The state of each view of each projection. The rules are those of `status::rules`, by the clock of the machine.
@@ -164,13 +171,16 @@ fn with_now(sql: &str) -> String {
     sql.trim_end().replace("{now}", NOW)
 }
 
-/// All statements that make the projector's own tables in an empty database.
+/// All statements that make the projector's own tables, whatever of them is there already.
 pub(super) fn ddl() -> Vec<String> {
-    let mut statements: Vec<String> = TABLES.iter().map(|(_, create)| with_now(create)).collect();
-    statements.extend(INDEXES.iter().map(|create| (*create).to_owned()));
+    let if_missing = |create: &str| create.replacen("create table ", "create table if not exists ", 1);
+    let mut statements: Vec<String> =
+        TABLES.iter().map(|(_, create)| if_missing(&with_now(create))).collect();
+    statements.extend(INDEXES.iter().map(|(_, create)| (*create).to_owned()));
     statements.push(format!(
         "insert into projector_layout (one, layout, oldest_binary) values (1, {LAYOUT}, {OLDEST_BINARY}) on conflict do nothing"
     ));
+    statements.push(format!("drop view if exists {}", STATUS_VIEW.0));
     statements.push(with_now(STATUS_VIEW.1));
     statements
 }
@@ -183,16 +193,25 @@ pub(super) async fn lay_out(connections: &Connections) -> Result<(), StoreError>
 
 async fn lay_out_in(work: &mut Work<'_>) -> Result<(), StoreError> {
     refuse_newer(work).await?;
-    let expected = expected().await?;
-    for ((name, create), expected) in TABLES.iter().zip(expected) {
+    let expected = Expected::ask().await?;
+    for ((name, create), expected) in TABLES.iter().zip(&expected.tables) {
         if catalogue::kind(work, name).await?.is_none() {
             work.script(&with_now(create)).await?;
         } else {
-            verify(name, &expected, &catalogue::facts(work, name).await?)?;
+            verify(name, expected, &catalogue::facts(work, name).await?)?;
+            if !catalogue::is_strict(work, name).await? {
+                return Err(differs(format!("table {name} is not strict")));
+            }
         }
     }
-    for create in INDEXES {
+    for ((name, create), expected) in INDEXES.iter().zip(&expected.indexes) {
         work.script(create).await?;
+        let found = catalogue::index(work, name).await?;
+        if found != *expected {
+            let text = |index: &Option<String>| index.clone().unwrap_or_else(|| "no index".to_owned());
+            let (is, should) = (text(&found), text(expected));
+            return Err(differs(format!("the index {name} is `{is}`; it should be `{should}`")));
+        }
     }
     let first =
         "insert into projector_layout (one, layout, oldest_binary) values (1, ?1, ?2) on conflict do nothing";
@@ -200,18 +219,29 @@ async fn lay_out_in(work: &mut Work<'_>) -> Result<(), StoreError> {
     catalogue::make_view(work, STATUS_VIEW.0, &with_now(STATUS_VIEW.1)).await
 }
 
-/// What SQLite makes of the tables' DDL: so that it is written down once.
-async fn expected() -> Result<Vec<Vec<Fact>>, StoreError> {
-    let scratch = Connections::in_memory();
-    let mut work = Work::begin(&scratch, Purpose::Write, "lay out the store").await?;
-    let mut expected = Vec::with_capacity(TABLES.len());
-    for (name, create) in TABLES {
-        work.script(&with_now(create)).await?;
-        expected.push(catalogue::facts(&mut work, name).await?);
+/// What SQLite makes of the DDL: so that it is written down once.
+struct Expected {
+    tables: Vec<Vec<Fact>>,
+    indexes: Vec<Option<String>>,
+}
+
+impl Expected {
+    async fn ask() -> Result<Self, StoreError> {
+        let scratch = Connections::in_memory();
+        let mut work = Work::begin(&scratch, Purpose::Write, "lay out the store").await?;
+        let (mut tables, mut indexes) = (Vec::new(), Vec::new());
+        for (name, create) in TABLES {
+            work.script(&with_now(create)).await?;
+            tables.push(catalogue::facts(&mut work, name).await?);
+        }
+        for (name, create) in INDEXES {
+            work.script(create).await?;
+            indexes.push(catalogue::index(&mut work, name).await?);
+        }
+        work.commit().await?;
+        scratch.close().await;
+        Ok(Self { tables, indexes })
     }
-    work.commit().await?;
-    scratch.close().await;
-    Ok(expected)
 }
 
 async fn refuse_newer(work: &mut Work<'_>) -> Result<(), StoreError> {
@@ -232,28 +262,41 @@ async fn refuse_newer(work: &mut Work<'_>) -> Result<(), StoreError> {
     }
 }
 
+fn differs(problem: String) -> StoreError {
+    StoreError::Layout {
+        problem,
+        fix: "put it back as `projector ddl` prints it, or move the file away and start over".to_owned(),
+    }
+}
+
 fn verify(table: &str, expected: &[Fact], found: &[Fact]) -> Result<(), StoreError> {
-    let differs = |problem: String| {
-        Err(StoreError::Layout {
-            problem,
-            fix: "put it back as ARCHITECTURE.md shows it, or move the file away and start over".to_owned(),
-        })
-    };
     for fact in expected {
-        match found.iter().find(|other| other.name == fact.name) {
-            None => return differs(format!("table {table} has no column {}", fact.name)),
-            Some(other) if other != fact => {
-                return differs(format!("column {table}.{} is {other}; it should be {fact}", fact.name));
-            }
-            Some(_) => {}
+        let Some(other) = found.iter().find(|other| other.name == fact.name) else {
+            return Err(differs(format!("table {table} has no column {}", fact.name)));
+        };
+        // The key as a whole is compared below.
+        if (Fact { key: other.key, ..fact.clone() }) != *other {
+            return Err(differs(format!("column {table}.{} is {other}; it should be {fact}", fact.name)));
         }
+    }
+    let (is, should) = (key(found), key(expected));
+    if is != should {
+        let problem = format!("the primary key of table {table} is ({is}); it should be ({should})");
+        return Err(differs(problem));
     }
     let is_extra = |fact: &&Fact| !expected.iter().any(|other| other.name == fact.name);
     // A newer program may have added a column, where this one may still use its tables.
     match found.iter().filter(is_extra).find(|fact| fact.must_be_given()) {
         Some(extra) => {
-            differs(format!("table {table} has the column {}, which must be given", quote(&extra.name)))
+            Err(differs(format!("table {table} has the column {}, which must be given", quote(&extra.name))))
         }
         None => Ok(()),
     }
+}
+
+/// The names of a primary key's columns, in its order.
+fn key(facts: &[Fact]) -> String {
+    let mut key: Vec<&Fact> = facts.iter().filter(|fact| fact.key > 0).collect();
+    key.sort_by_key(|fact| fact.key);
+    key.iter().map(|fact| fact.name.as_str()).collect::<Vec<_>>().join(", ")
 }

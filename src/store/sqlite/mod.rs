@@ -5,7 +5,7 @@
 //! BEGIN: so nothing changes between two statements of it, and a claim or a compare-and-set is never in a race.
 //!
 //! - [`connections`], [`errors`]: one transaction from BEGIN to its certain end; errors without values.
-//! - [`layout`], [`schema`], [`catalogue`]: tables and views, made or verified.
+//! - [`layout`], [`schema`], [`views`], [`catalogue`]: tables and views, made or verified.
 //! - [`register`], [`positions`], [`observe`], [`retire`], [`dead_letters`], [`read`]: what the `projector_…` tables hold.
 //! - [`apply`], [`rows`], [`statements`], [`types`]: folded rows as parameters, and the SQL that writes them.
 //!
@@ -31,10 +31,11 @@ mod statements;
 #[cfg(test)]
 mod tests;
 mod types;
+mod views;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
@@ -84,12 +85,6 @@ impl SqliteStore {
         };
         Ok(Self { connections: Connections::new(&path, mode), lock: Mutex::new(lock) })
     }
-
-    /// The SQL that makes the projector's own tables.
-    #[must_use]
-    pub fn layout_ddl() -> Vec<String> {
-        layout::ddl()
-    }
 }
 
 #[async_trait]
@@ -98,8 +93,17 @@ impl ReadStore for SqliteStore {
         layout::lay_out(&self.connections).await
     }
 
+    /// Nobody else makes the tables of a file.
+    async fn verify(&self, _declarations: &[Arc<Declaration>]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn register(&self, registration: &Registration) -> Result<Registered, StoreError> {
         register::register(&self.connections, registration).await
+    }
+
+    fn layout_ddl(&self) -> Vec<String> {
+        layout::ddl()
     }
 
     fn ddl(&self, declaration: &Declaration) -> Vec<String> {
@@ -109,8 +113,11 @@ impl ReadStore for SqliteStore {
             let indexes = schema::create_indexes(table, declaration.version);
             statements.extend(indexes.into_iter().map(|(_, sql)| sql));
         }
-        statements.extend(declaration.views.iter().map(|view| schema::create_view(declaration, view)));
         statements
+    }
+
+    fn views_ddl(&self, declaration: &Declaration) -> Vec<String> {
+        declaration.views.iter().map(|view| views::create_view(declaration, view)).collect()
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {

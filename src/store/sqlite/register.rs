@@ -7,7 +7,9 @@ use super::errors::bug;
 use super::layout::NOW;
 use super::positions::{get, version_key};
 use super::schema::{self, Presence};
+use super::views;
 use crate::projection::Declaration;
+use crate::store::admission::{self, Admission, Progress, Readiness};
 use crate::store::sql::{self, DeclaredNames, declaration_json, quote};
 use crate::store::{
     LogIdentity, Promotion, Registered, Registration, StoreError, VersionKey, VersionRow, VersionState,
@@ -23,76 +25,34 @@ pub(super) async fn register(
 }
 
 async fn register_in(work: &mut Work<'_>, registration: &Registration) -> Result<Registered, StoreError> {
-    let declaration = &*registration.declaration;
-    let rows = versions_in(work, Some(&declaration.name)).await?;
-    let mut served = rows.iter().filter(|row| row.state != VersionState::Retired);
-    let label = declaration.label();
-    match served.next() {
-        Some(row) if row.key.version == declaration.version => {
-            refuse_another(row, registration, &label)?;
-            known(work, declaration, row).await?;
+    let rows = versions_in(work, Some(&registration.declaration.name)).await?;
+    match admission::admit(rows, registration)? {
+        Admission::Known(row) => {
+            known(work, &registration.declaration, &row).await?;
             Ok(Registered::Known)
         }
-        Some(row) => Err(StoreError::Refused {
-            problem: format!("{label} cannot be registered while the store has {}", row.key),
-            fix: format!(
-                "retire that first: `projector retire {} --execute` drops everything of it",
-                row.key
-            ),
-        }),
-        None => {
+        Admission::New => {
             new(work, registration).await?;
             Ok(Registered::New)
         }
     }
 }
 
-fn refuse_another(row: &VersionRow, registration: &Registration, label: &str) -> Result<(), StoreError> {
-    let refused = |problem: String, fix: String| Err(StoreError::Refused { problem, fix });
-    if row.digest != registration.declaration.digest {
-        return refused(
-            format!("{label} is registered with another mapping: its sources, tables or events have changed"),
-            format!(
-                "give the changed mapping a new version, or start over with `projector retire {label} --execute`"
-            ),
-        );
-    }
-    for (what, is, should) in [
-        ("cluster", &row.log.cluster_id, &registration.log.cluster_id),
-        ("consumer group", &row.log.consumer_group, &registration.log.consumer_group),
-    ] {
-        if is != should {
-            return refused(
-                format!("the positions of {label} belong to the {what} {is}, this process uses {should}"),
-                format!(
-                    "use the {what} of the store, or start over with `projector retire {label} --execute`"
-                ),
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Verifies a version that is there already, and adds what is new in its declaration without changing content.
+/// Verifies a version that is there already, and brings up to date what may change without changing content.
 async fn known(work: &mut Work<'_>, declaration: &Declaration, row: &VersionRow) -> Result<(), StoreError> {
+    refuse_taken_names(work, declaration).await?;
     for table in &declaration.tables {
         let physical = table.physical_name(declaration.version);
         if super::catalogue::kind(work, &physical).await?.is_none() {
-            return Err(StoreError::Layout {
-                problem: format!("table {physical} of {} is gone", declaration.label()),
-                fix: format!(
-                    "restore it, or start over with `projector retire {} --execute`",
-                    declaration.label()
-                ),
-            });
+            return Err(admission::table_is_gone(&physical, declaration));
         }
         schema::make_table(work, table, declaration.version).await?;
     }
     if row.state == VersionState::Live {
         let before = declared_names(work, &row.key).await?.views;
-        remake_views(work, declaration, &before).await?;
+        views::make_views(work, declaration, &before).await?;
     } else {
-        schema::try_views(work, declaration).await?;
+        views::try_views(work, declaration).await?;
     }
     let sql = "update projector_versions set text = ?3, declaration = ?4, staleness_limit_seconds = ?5 \
                where projection = ?1 and version = ?2";
@@ -101,26 +61,6 @@ async fn known(work: &mut Work<'_>, declaration: &Declaration, row: &VersionRow)
         .and(declaration_json(declaration))
         .and(declaration.staleness.as_secs_f64());
     work.run(sql, parameters).await.map(drop)
-}
-
-/// Makes the views of a live version as they are declared now: new and changed ones, and none that is no longer declared.
-async fn remake_views(
-    work: &mut Work<'_>,
-    declaration: &Declaration,
-    before: &[String],
-) -> Result<(), StoreError> {
-    refuse_taken_names(work, declaration).await?;
-    for name in before.iter().filter(|name| !declaration.views.iter().any(|view| view.name == **name)) {
-        work.script(&format!("drop view if exists {}", quote(name))).await?;
-    }
-    for view in &declaration.views {
-        let is_ours = before.contains(&view.name);
-        if !is_ours && let Some(kind) = super::catalogue::kind(work, &view.name).await? {
-            return Err(schema::taken(&view.name, &kind));
-        }
-        schema::make_view(work, declaration, view).await?;
-    }
-    Ok(())
 }
 
 fn of(declaration: &Declaration) -> Parameters {
@@ -135,7 +75,7 @@ async fn new(work: &mut Work<'_>, registration: &Registration) -> Result<(), Sto
             refuse_rows(work, &table.physical_name(declaration.version)).await?;
         }
     }
-    schema::try_views(work, declaration).await?;
+    views::try_views(work, declaration).await?;
     insert(work, registration).await
 }
 
@@ -164,18 +104,9 @@ async fn refuse_taken_names(work: &mut Work<'_>, declaration: &Declaration) -> R
     Ok(())
 }
 
-/// A table of a new version must be empty: its content is a function of the log alone (promise P0).
 async fn refuse_rows(work: &mut Work<'_>, physical: &str) -> Result<(), StoreError> {
-    let table = quote(physical);
-    if work.rows_once(&format!("select 1 from {table} limit 1")).await?.is_empty() {
-        return Ok(());
-    }
-    Err(StoreError::Refused {
-        problem: format!(
-            "table {physical} is there already and has rows that no registered version has written"
-        ),
-        fix: format!("look what they are; then `drop table {table}`, and start again"),
-    })
+    let rows = work.rows_once(&format!("select 1 from {} limit 1", quote(physical))).await?;
+    if rows.is_empty() { Ok(()) } else { Err(admission::rows_of_nobody(physical)) }
 }
 
 async fn insert(work: &mut Work<'_>, registration: &Registration) -> Result<(), StoreError> {
@@ -277,13 +208,6 @@ pub(super) async fn promote_first(
 
 const PROMOTE: &str = "promote a version";
 
-/// How far a first version is.
-enum Readiness {
-    Live,
-    NotYet,
-    Ready,
-}
-
 async fn readiness(work: &mut Work<'_>, declaration: &Declaration) -> Result<Readiness, StoreError> {
     let sql = "select v.state, \
            exists (select 1 from projector_positions p \
@@ -292,18 +216,13 @@ async fn readiness(work: &mut Work<'_>, declaration: &Declaration) -> Result<Rea
              where o.projection = v.projection and o.version <> v.version and o.state = 'live') \
          from projector_versions v where v.projection = ?1 and v.version = ?2 and v.state <> 'retired'";
     let rows = work.rows(sql, of(declaration)).await?;
-    let Some(row) = rows.first() else {
-        return Err(StoreError::Refused {
-            problem: format!("{} is not registered", declaration.label()),
-            fix: "start it with `projector run` first".to_owned(),
-        });
+    let Some(row) = rows.first() else { return Err(admission::not_registered(declaration)) };
+    let progress = Progress {
+        state: state(row, 0)?,
+        is_behind: get::<i64>(row, 1)? != 0,
+        other_is_live: get::<i64>(row, 2)? != 0,
     };
-    let (behind, other_is_live): (i64, i64) = (get(row, 1)?, get(row, 2)?);
-    Ok(match state(row, 0)? {
-        VersionState::Live => Readiness::Live,
-        _ if behind != 0 || other_is_live != 0 => Readiness::NotYet,
-        _ => Readiness::Ready,
-    })
+    Ok(progress.readiness())
 }
 
 async fn promote_in(work: &mut Work<'_>, declaration: &Declaration) -> Result<Promotion, StoreError> {
@@ -313,7 +232,8 @@ async fn promote_in(work: &mut Work<'_>, declaration: &Declaration) -> Result<Pr
         Readiness::Ready => {}
     }
     // No view is ours yet: one that is there is somebody else's.
-    remake_views(work, declaration, &[]).await?;
+    refuse_taken_names(work, declaration).await?;
+    views::make_views(work, declaration, &[]).await?;
     let sql = format!(
         "update projector_versions set state = 'live', promoted_at = {NOW} where projection = ?1 and version = ?2"
     );

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use super::catalogue::{self, Fact};
 use super::connections::Work;
 use super::types;
-use crate::projection::{Column, Declaration, Index, Nullability, Table, View, ViewBody};
+use crate::projection::{Column, Index, Nullability, Table};
 use crate::store::StoreError;
 use crate::store::sql::{self, AGGREGATE, quote, quote_list};
 
@@ -76,19 +76,6 @@ pub(super) fn create_indexes(table: &Table, version: u32) -> Vec<(String, String
         (name, statement)
     };
     table.indexes.iter().map(create).collect()
-}
-
-/// The statement that makes a view.
-pub(super) fn create_view(declaration: &Declaration, view: &View) -> String {
-    let select = |table: &Table| {
-        let columns = quote_list(table.columns.iter().map(|column| column.name.as_str()));
-        format!("select {columns} from {}", quote(&table.physical_name(declaration.version)))
-    };
-    let body = match &view.body {
-        ViewBody::Table(id) => declaration.tables.get(id.0).map(select).unwrap_or_default(),
-        ViewBody::Sql(text) => sql::with_tables(declaration, text, select),
-    };
-    format!("create view {} as\n{body}", quote(&view.name))
 }
 
 /// Refuses what only PostgreSQL has, and names that the projector keeps for itself.
@@ -160,10 +147,12 @@ pub(super) async fn make_table(
 }
 
 /// Runs DDL that holds SQL of the projection's author.
-async fn declared(work: &mut Work<'_>, what: &str, sql: &str) -> Result<(), StoreError> {
-    let refused = |why: String| StoreError::Layout {
+pub(super) async fn declared(work: &mut Work<'_>, what: &str, sql: &str) -> Result<(), StoreError> {
+    let refused = |why: String| {
+        StoreError::Layout {
         problem: format!("{what} cannot be made: {why}"),
-        fix: "correct its declaration; `projector ddl` prints the SQL to try by hand".to_owned(),
+        fix: "correct its declaration; `projector ddl NAME`, with `--views` for a view, prints the SQL to try by hand".to_owned(),
+    }
     };
     match work.declared(sql).await {
         Ok(Ok(())) => Ok(()),
@@ -247,41 +236,4 @@ fn expected(table: &Table) -> Vec<Fact> {
 
 fn differs(problem: String, fix: &str) -> StoreError {
     StoreError::Layout { problem, fix: fix.to_owned() }
-}
-
-/// Makes a view, or makes it again where its text has changed. SQLite looks into a view only when it is read, so it is.
-pub(super) async fn make_view(
-    work: &mut Work<'_>,
-    declaration: &Declaration,
-    view: &View,
-) -> Result<(), StoreError> {
-    let what = format!("view {}", view.name);
-    let name = quote(&view.name);
-    if let Some(kind) = catalogue::kind(work, &view.name).await?.filter(|kind| kind != "view") {
-        return Err(taken(&view.name, &kind));
-    }
-    let create = create_view(declaration, view);
-    declared(work, &what, &format!("drop view if exists {name}")).await?;
-    declared(work, &what, &create).await?;
-    declared(work, &what, &format!("select * from {name} limit 0")).await
-}
-
-/// Makes all views and takes them back, to see whether SQLite takes them. Nobody else ever sees them (promise P8).
-pub(super) async fn try_views(work: &mut Work<'_>, declaration: &Declaration) -> Result<(), StoreError> {
-    work.script("savepoint trial").await?;
-    for view in &declaration.views {
-        if let Some(kind) = catalogue::kind(work, &view.name).await? {
-            return Err(taken(&view.name, &kind));
-        }
-        make_view(work, declaration, view).await?;
-    }
-    work.script("rollback to savepoint trial; release savepoint trial").await
-}
-
-pub(super) fn taken(name: &str, kind: &str) -> StoreError {
-    let article = if kind == "index" { "an" } else { "a" };
-    StoreError::Layout {
-        problem: format!("the view {name} cannot be made: {article} {kind} has that name already"),
-        fix: "drop it, or give the view another name".to_owned(),
-    }
 }

@@ -34,7 +34,10 @@ impl File {
 
     /// A connection of somebody else.
     async fn connection(&self) -> SqliteConnection {
-        let options = SqliteConnectOptions::new().filename(self.path()).disable_statement_logging();
+        let options = SqliteConnectOptions::new()
+            .filename(self.path())
+            .create_if_missing(true)
+            .disable_statement_logging();
         options.connect().await.expect("connected")
     }
 }
@@ -333,4 +336,32 @@ async fn a_table_that_others_refer_to_is_not_dropped() {
     assert_eq!(scene.store.versions().await.expect("versions").len(), 1);
     file.execute("drop table notes").await;
     scene.store.retire(&scene.version).await.expect("retired");
+}
+
+#[tokio::test]
+async fn keys_and_not_null_of_the_projectors_tables_are_verified() {
+    let file = fresh().await;
+    file.store.lay_out().await.expect("laid out");
+    let now = super::layout::NOW;
+    for (subject, erased_at, end, words) in [
+        (
+            "not null",
+            "not null",
+            "strict",
+            "the primary key of table projector_erasures is (); it should be (subject)",
+        ),
+        ("not null primary key", "", "strict", "column projector_erasures.erased_at is INTEGER default"),
+        ("not null primary key", "not null", "", "table projector_erasures is not strict"),
+    ] {
+        file.execute(&format!(
+            "drop table projector_erasures; create table projector_erasures \
+             (subject TEXT {subject}, reason TEXT, erased_at INTEGER {erased_at} default {now}) {end}"
+        ))
+        .await;
+        match file.store.lay_out().await {
+            Err(StoreError::Layout { problem, .. }) => assert!(problem.contains(words), "{problem}"),
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+    file.finish().await;
 }

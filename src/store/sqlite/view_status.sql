@@ -67,6 +67,7 @@ select w.value as view, f.projection, f.version,
     when f.quarantined > 0 then 'partition ' || f.quarantine
     when f.unobserved > 0 then 'nobody observes partition ' || f.first_unobserved
     when f.unknown > 0 then 'the end of partition ' || f.first_unknown || ' is not known: the broker does not answer'
+    when f.state <> 'live' and f.behind = 0 and f.blocked > 0 then 'not live yet: partition ' || f.first_blocked
     when f.state <> 'live' then
       'being built: ' || f.behind || ' of ' || f.partitions || ' partitions have not reached their boundary'
     when f.known_age > f.staleness_limit_seconds then
