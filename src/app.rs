@@ -20,7 +20,7 @@ use crate::pipeline::publish::DeadLetterTopic;
 use crate::pipeline::service::{CatchUp as Far, Outside, PrepareError, Service, Ways};
 use crate::projection::{Declaration, Projection, spec};
 use crate::record::TopicPartition;
-use crate::source::kafka::KafkaCluster;
+use crate::source::kafka::{KafkaCluster, Librdkafka};
 use crate::source::{Cluster, SourceError};
 use crate::status::{CachedStatus, Catalogue};
 use crate::store::postgres::PostgresStore;
@@ -85,7 +85,7 @@ pub enum AppError {
 /// # Errors
 /// Every mistake in it.
 pub fn load_settings(path: Option<&Path>) -> Result<Settings, Vec<Mistake>> {
-    crate::config::load(path)
+    crate::config::load(path, &Librdkafka)
 }
 
 /// A projection file that has been read.

@@ -10,6 +10,7 @@ use super::exit::{Exit, Failure};
 use super::output::{Output, Progress, Shape, complain};
 use super::{Context, signals};
 use crate::app::{self, CatchUp, RunOptions, RunOutcome, RunWatcher, Until};
+use crate::status::report::deciding_command;
 use crate::store::VersionKey;
 
 /// Arguments of `run`.
@@ -102,7 +103,7 @@ fn told(context: &Context, outcome: &RunOutcome) -> Result<Exit, Failure> {
                     "error: {version} {partition} is quarantined: {}: {}",
                     why.reason, why.detail
                 ));
-                complain(&format!("  next: projector resume {} --partition {partition}", version.projection));
+                complain(&format!("  next: {}", deciding_command(version, partition, why)));
             }
         }
     }

@@ -8,10 +8,12 @@
 //! - [`writer`]: a lane's transaction, and the search for what the store refuses.
 //! - [`publish`]: dead letters on their way to their topic.
 //! - [`retry`]: the only place that classifies errors.
+//! - [`recurring`]: which of many failures is worth a line in the log.
 
 pub mod batch;
 pub mod partition;
 pub mod publish;
+pub mod recurring;
 pub mod retry;
 pub mod runner;
 pub mod service;

@@ -2,6 +2,7 @@
 
 use super::{COMMIT_TIMEOUT, PromotionState, Runner, Wake};
 use crate::pipeline::partition::{Partition, State, Stopped};
+use crate::pipeline::retry;
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
 use crate::source::SourceError;
@@ -9,11 +10,14 @@ use crate::store::{
     InstanceReport, Observation, OperatorAction, OperatorRequest, PositionRow, Promotion, QuarantineChange,
     StoreError,
 };
-use crate::telemetry;
+use crate::telemetry::{self, Retried};
 
 impl Runner {
     pub(super) fn on_tick(&mut self) {
         self.heartbeat.beat();
+        if let Some(trouble) = &self.trouble {
+            telemetry::retry(&self.version, trouble.class, Retried::Broker);
+        }
         self.look_at_backlog();
         self.commit();
         self.observe();
@@ -84,7 +88,10 @@ impl Runner {
         let mut observations = Vec::new();
         for (name, partition) in &self.partitions {
             let (fence, oldest, blocked) = match &partition.state {
-                State::Flowing(flow) => (flow.fence, flow.oldest_pending(), flow.blocked()),
+                State::Flowing(flow) => {
+                    let broker = || self.trouble.as_ref().map(|trouble| trouble.what.clone());
+                    (flow.fence, flow.oldest_pending(), flow.blocked().or_else(broker))
+                }
                 State::Quarantined(stopped) => (stopped.fence, stopped.oldest, None),
                 State::Claiming(_) => continue,
             };
@@ -110,7 +117,7 @@ impl Runner {
                 epoch: fence.epoch,
                 readable_end: end,
                 oldest_pending_at: oldest.filter(|_| is_behind),
-                blocked: blocked.or_else(|| self.trouble.clone()),
+                blocked,
             });
         }
         if self.observing {
@@ -138,7 +145,10 @@ impl Runner {
                     }
                 }
             }
-            Err(error) => tracing::debug!(version = %self.version, %error, "observing failed; trying again"),
+            Err(error) => {
+                telemetry::retry(&self.version, retry::class_of_store(&error), Retried::Observe);
+                tracing::debug!(version = %self.version, %error, "observing failed; trying again");
+            }
         }
     }
 
