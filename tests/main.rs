@@ -10,3 +10,4 @@ mod shop;
 mod shutdown;
 mod sqlite;
 mod support;
+mod verbs;

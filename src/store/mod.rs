@@ -49,6 +49,10 @@ pub trait ReadStore: Send + Sync + 'static {
     /// The SQL that [`ReadStore::register`] would run for the tables, indexes and views of a declaration.
     fn ddl(&self, declaration: &Declaration) -> Vec<String>;
 
+    /// What the store is like before anything is done to it: whether it is laid out, and what would keep
+    /// [`ReadStore::lay_out`] and [`ReadStore::register`] from working that can be told by reading alone.
+    async fn condition(&self, declarations: &[&Declaration]) -> Result<Condition, StoreError>;
+
     /// Every version that the store knows, by projection and number.
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError>;
 

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use secrecy::ExposeSecret;
 
+use super::super::properties::Refusal;
 use super::super::substitute::tests::Given;
 use super::*;
 

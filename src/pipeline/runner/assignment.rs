@@ -159,7 +159,11 @@ impl Runner {
             Some(Ok(Claimed::Gone)) => self.ended = Some(Ended::Gone),
             Some(Ok(Claimed::Lost)) | None => {}
             Some(Err(error)) => {
-                tracing::warn!(version = %self.version, partition = %name, %error, "claiming failed; trying again");
+                if let Some(Partition { state: State::Claiming(backoff), .. }) = self.partitions.get(&name)
+                    && backoff.attempts() == 0
+                {
+                    tracing::warn!(version = %self.version, partition = %name, %error, "claiming failed; trying again until it works");
+                }
                 telemetry::retry(&self.version, retry::class_of_store(&error), Retried::Claim);
             }
         }

@@ -1,11 +1,12 @@
 //! A source that is one Kafka consumer client, and questions about topics.
 //!
 //! `client` has the settings, `context` the callbacks, `thread` the polling thread, `idle` the ends of
-//! partitions that are not read, and `native` what the library's wrapper lacks.
+//! partitions that are not read, `look` what is asked without joining, and `native` what the library's wrapper lacks.
 
 mod client;
 mod context;
 mod idle;
+mod look;
 mod native;
 mod thread;
 

@@ -168,6 +168,15 @@ const INDEXES: &[(&str, &str)] = &[
     ),
 ];
 
+/// Which of some roles the database does not have.
+pub(super) const MISSING_ROLE: &str =
+    "select r from unnest($1::text[]) as r where not exists (select from pg_roles where rolname = r)";
+
+/// The names of the projector's own tables.
+pub(super) fn own_tables() -> impl Iterator<Item = &'static str> {
+    TABLES.iter().map(|table| table.name)
+}
+
 /// All statements that make the projector's own tables in an empty database.
 pub(super) fn ddl(schema: &str, readers: &[String]) -> Vec<String> {
     let own = TABLES.iter().map(|table| table.create).chain(INDEXES.iter().map(|(_, create)| *create));
@@ -244,9 +253,7 @@ async fn make_schema(store: &PostgresStore, work: &mut Work<'_>) -> Result<(), S
         let name = format!("schema {}", store.schema);
         make(store, work, &name, &format!("create schema {}", quote(&store.schema))).await?;
     }
-    let sql =
-        "select r from unnest($1::text[]) as r where not exists (select from pg_roles where rolname = r)";
-    if let Some(row) = work.rows(sql, Parameters::new().and(&*store.readers)).await?.first() {
+    if let Some(row) = work.rows(MISSING_ROLE, Parameters::new().and(&*store.readers)).await?.first() {
         let role: String = get(row, 0)?;
         return Err(StoreError::Refused {
             problem: format!("`store.readers` names the role {role}, which the database does not have"),

@@ -5,13 +5,15 @@
 //!
 //! - [`connections`], [`work`], [`errors`]: a bounded number of connections; one transaction from BEGIN to its certain end;
 //!   errors without values.
-//! - [`layout`], [`schema`], [`views`], [`catalogue`]: tables and views, made or verified under an advisory lock.
+//! - [`layout`], [`schema`], [`views`], [`catalogue`]: tables and views, made or verified under an advisory lock;
+//!   [`condition`]: what is there and what may be done, for `check`.
 //! - [`register`], [`positions`], [`observe`], [`retire`], [`dead_letters`], [`read`]: what the `projector_…` tables hold.
 //! - [`apply`], [`rows`], [`statements`], [`array`], [`types`]: folded rows as arrays, and the SQL that writes them.
 
 mod apply;
 mod array;
 mod catalogue;
+mod condition;
 mod connections;
 mod dead_letters;
 mod errors;
@@ -39,9 +41,10 @@ use async_trait::async_trait;
 use self::connections::Connections;
 use self::work::TimeLimits;
 use super::{
-    Advance, Applied, ClaimRequest, Claimed, DeadLetterFilter, DeadLetterKey, InstanceId, InstanceReport,
-    OperatorRequest, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
-    ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction, VersionKey, VersionRow,
+    Advance, Applied, ClaimRequest, Claimed, Condition, DeadLetterFilter, DeadLetterKey, InstanceId,
+    InstanceReport, OperatorRequest, Outcome, PartitionStatus, Promotion, ReadStore, Registered,
+    Registration, ResumeOutcome, ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction,
+    VersionKey, VersionRow,
 };
 use crate::config::settings::{DdlMode, StoreSettings};
 use crate::projection::Declaration;
@@ -151,6 +154,10 @@ impl ReadStore for PostgresStore {
             statements.extend(views::grants(&self.schema, &self.readers, view));
         }
         statements
+    }
+
+    async fn condition(&self, declarations: &[&Declaration]) -> Result<Condition, StoreError> {
+        condition::condition(self, declarations).await
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {

@@ -15,6 +15,7 @@
 
 mod apply;
 mod catalogue;
+mod condition;
 mod connections;
 mod dead_letters;
 mod errors;
@@ -41,9 +42,10 @@ use async_trait::async_trait;
 use self::connections::Connections;
 use self::lock::RunLock;
 use super::{
-    Advance, Applied, ClaimRequest, Claimed, DeadLetterFilter, DeadLetterKey, InstanceId, InstanceReport,
-    OperatorRequest, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
-    ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction, VersionKey, VersionRow,
+    Advance, Applied, ClaimRequest, Claimed, Condition, DeadLetterFilter, DeadLetterKey, InstanceId,
+    InstanceReport, OperatorRequest, Outcome, PartitionStatus, Promotion, ReadStore, Registered,
+    Registration, ResumeOutcome, ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction,
+    VersionKey, VersionRow,
 };
 use crate::projection::Declaration;
 use crate::record::TopicPartition;
@@ -111,6 +113,10 @@ impl ReadStore for SqliteStore {
         }
         statements.extend(declaration.views.iter().map(|view| schema::create_view(declaration, view)));
         statements
+    }
+
+    async fn condition(&self, _declarations: &[&Declaration]) -> Result<Condition, StoreError> {
+        condition::condition(&self.connections).await
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {
