@@ -99,13 +99,13 @@ impl Sample {
         schemas: &Schemas,
     ) -> Result<(), RegistryError> {
         self.records += 1;
-        let mut decoded = decoder.decode(&record);
-        if let Err(Undecoded::AwaitsSchema(id)) = decoded {
+        let mut event = decoder.decode(&record);
+        if let Err(Undecoded::AwaitsSchema(id)) = event {
             fetch(schemas, id).await?;
-            decoded = decoder.decode(&record);
+            event = decoder.decode(&record);
         }
-        match decoded {
-            Ok(event) => match event.event_type {
+        match event {
+            Ok(found) => match found.event_type {
                 Some(event_type) => *self.types.entry(event_type.to_string()).or_default() += 1,
                 None => self.tombstones += 1,
             },
@@ -150,7 +150,7 @@ impl Sample {
         let (known, unknown): (Vec<_>, Vec<_>) =
             self.types.iter().partition(|(name, _)| handled.contains(&name.as_str()));
         let counts =
-            |types: &[(&String, &usize)]| listed(types.iter().map(|(name, n)| format!("{} {}", n, name)));
+            |types: &[(&String, &usize)]| listed(types.iter().map(|(name, n)| format!("{n} {name}")));
         let mut unseen: Vec<&str> =
             handled.iter().copied().filter(|name| !self.types.contains_key(*name)).collect();
         unseen.sort_unstable();

@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn a_value_that_does_not_fit_is_refused_without_being_quoted() {
         for (property, value) in [
-            ("fetch.min.bytes", "4196x"),
             ("fetch.min.bytes", "-4196"),
+            ("fetch.min.bytes", "SECRET"),
             ("fetch.min.bytes", ""),
             ("security.protocol", "SECRET"),
             ("compression.type", "SECRET"),
