@@ -1,33 +1,41 @@
-//! Composition root: the one file that knows every part. The verbs of the command line call these functions.
+//! Composition root: the one module that knows every part. The verbs of the command line call these functions.
+//!
+//! [`services`] and [`sample`] are what `check --connect` looks at, [`outcome`] what `run` is asked and how it ends.
+
+mod outcome;
+mod sample;
+mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::settings::Settings;
 use crate::config::yaml::Mistake;
 use crate::dead_letter::publisher::Publisher;
-use crate::decode::SchemaId;
-use crate::decode::registry::{HttpRegistry, RegistryError, Schemas};
+use crate::decode::registry::{HttpRegistry, Schemas};
 use crate::http::{self, HttpError, Pages};
 use crate::pipeline::publish::DeadLetterTopic;
 use crate::pipeline::service::{CatchUp as Far, Outside, PrepareError, Service, Ways};
 pub use crate::pipeline::tally::Totals;
-use crate::projection::{Declaration, Projection, spec};
-use crate::record::TopicPartition;
-use crate::source::kafka::KafkaCluster;
+use crate::projection::spec::{self, YamlProjection};
+use crate::projection::{Declaration, Projection};
+use crate::source::kafka::{KafkaCluster, Librdkafka};
 use crate::source::{Cluster, SourceError};
 use crate::status::{CachedStatus, Catalogue};
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite::{OpenMode, SqliteStore};
-use crate::store::{Quarantine, SharedStore, StoreError, VersionKey};
+use crate::store::{SharedStore, StoreError, VersionKey};
 use crate::telemetry::{Health, Metrics};
+
+pub use crate::demo::report::{DemoOptions, DemoReason, DemoReport, DemoWatcher};
+pub use outcome::{CatchUp, RunOptions, RunOutcome, RunWatcher, Until};
+pub use services::{ServiceFinding, check_services};
 
 /// A failure of one of the functions here. Which exit code it gets is decided in `cli::exit`.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +94,7 @@ pub enum AppError {
 /// # Errors
 /// Every mistake in it.
 pub fn load_settings(path: Option<&Path>) -> Result<Settings, Vec<Mistake>> {
-    crate::config::load(path)
+    crate::config::load(path, &Librdkafka)
 }
 
 /// A projection file that has been read.
@@ -103,10 +111,19 @@ pub struct CheckedProjection {
 /// # Errors
 /// Every mistake in it.
 pub fn load_projection(path: &Path) -> Result<CheckedProjection, Vec<Mistake>> {
-    let projection = spec::load(path)?;
-    let warnings =
-        projection.warnings().iter().map(|warning| Mistake::new(&warning.place, &*warning.message)).collect();
-    Ok(CheckedProjection { declaration: Arc::new(projection.declaration().clone()), warnings })
+    Ok(CheckedProjection::of(&spec::load(path)?))
+}
+
+impl CheckedProjection {
+    /// What is to be told of a projection that has been read.
+    #[must_use]
+    pub fn of(projection: &YamlProjection) -> Self {
+        let warnings = projection.warnings().iter();
+        Self {
+            declaration: Arc::new(projection.declaration().clone()),
+            warnings: warnings.map(|warning| Mistake::new(&warning.place, &*warning.message)).collect(),
+        }
+    }
 }
 
 /// The projections of the settings, or those of them that are named.
@@ -221,79 +238,6 @@ pub async fn ddl(
     Ok(statements)
 }
 
-/// Something that `check --connect` has looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ServiceFinding {
-    /// What: `store`, `kafka`, `schema_registry`, `topic shop.products`.
-    pub what: String,
-    /// Whether it is as needed.
-    pub ok: bool,
-    /// What was seen, or what is wrong and what to do.
-    pub detail: String,
-}
-
-/// Looks at the services that the settings name, without changing anything.
-pub async fn check_services(settings: &Settings, declarations: &[Arc<Declaration>]) -> Vec<ServiceFinding> {
-    let finding = |what: &str, result: Result<String, String>| ServiceFinding {
-        what: what.to_owned(),
-        ok: result.is_ok(),
-        detail: result.unwrap_or_else(|wrong| wrong),
-    };
-    let mut findings = Vec::new();
-    let store = match open_store(settings, Purpose::Inspect).await {
-        Ok(store) => {
-            let answer = store.versions().await;
-            store.close().await;
-            match answer {
-                Ok(versions) => Ok(format!("{} versions are registered", versions.len())),
-                Err(error) => Err(error.to_string()),
-            }
-        }
-        Err(error) => Err(chain(&error)),
-    };
-    findings.push(finding("store", store));
-    match open_cluster(settings) {
-        Ok(cluster) => {
-            let id = cluster.cluster_id().await;
-            findings.push(finding(
-                "kafka",
-                id.map(|id| format!("cluster {id}")).map_err(|error| error.to_string()),
-            ));
-            let mut topics: BTreeSet<String> = BTreeSet::new();
-            for declaration in declarations {
-                topics.extend(declaration.sources.iter().map(|source| source.topic.clone()));
-                topics.extend(settings.dead_letter.topic_of(&settings.kafka.group_prefix, &declaration.name));
-            }
-            for topic in topics {
-                let described = cluster.describe(std::slice::from_ref(&topic)).await;
-                let result = described
-                    .map(|about| {
-                        format!("{} partitions", about.values().map(|t| t.partitions.len()).sum::<usize>())
-                    })
-                    .map_err(|error| error.to_string());
-                findings.push(finding(&format!("topic {topic}"), result));
-            }
-        }
-        Err(error) => findings.push(finding("kafka", Err(chain(&error)))),
-    }
-    if settings.schema_registry.is_some() {
-        let result = match open_registry(settings) {
-            Ok(schemas) => ask_registry(&schemas).await,
-            Err(error) => Err(chain(&error)),
-        };
-        findings.push(finding("schema_registry", result));
-    }
-    findings
-}
-
-/// Asks for an id that no registry gives: any answer to that shows that it can be asked.
-async fn ask_registry(schemas: &Schemas) -> Result<String, String> {
-    match schemas.fetch(SchemaId(0x7fff_ffff)).await {
-        Ok(()) | Err(RegistryError::Unknown { .. }) => Ok("answers".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -302,60 +246,6 @@ fn chain(error: &dyn std::error::Error) -> String {
         next = source.source();
     }
     text
-}
-
-/// What `run` was asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunOptions {
-    /// Projections to serve; all of the settings where empty.
-    pub names: Vec<String>,
-    /// When to end.
-    pub until: Until,
-}
-
-/// When a run ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// When it is told to.
-    Stopped,
-    /// When the store's positions have reached the readable ends seen at start, and a first version is live.
-    CaughtUp,
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunOutcome {
-    /// It was told to stop.
-    Stopped,
-    /// Everything up to the ends seen at start is applied.
-    CaughtUp,
-    /// These partitions are quarantined, so the ends cannot be reached.
-    Quarantined(Vec<(VersionKey, TopicPartition, Quarantine)>),
-    /// Everything is applied, and these versions cannot go live before somebody has mended what is named.
-    NotLive(Vec<(VersionKey, String)>),
-}
-
-/// How far a run with [`Until::CaughtUp`] is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct CatchUp {
-    /// Offsets between the positions at start and the ends seen then, all partitions together.
-    pub total_records: u64,
-    /// How many of them are not applied yet.
-    pub remaining_records: u64,
-    /// Partitions that have not reached their end.
-    pub partitions_behind: usize,
-    /// All partitions.
-    pub partitions: usize,
-}
-
-/// Who is told about the progress of a run.
-pub trait RunWatcher: Send + Sync {
-    /// Everything is checked and the groups are being joined. `listen` is where HTTP is served.
-    fn started(&self, versions: &[VersionKey], listen: Option<SocketAddr>);
-    /// About once a second, with [`Until::CaughtUp`].
-    fn progress(&self, progress: CatchUp);
-    /// At the end, with what this process has done.
-    fn ended(&self, totals: Totals);
 }
 
 /// Runs until told to stop, or until caught up.
@@ -544,61 +434,6 @@ impl DeadLetterTopic for PublishedTopic {
     ) -> Result<(), crate::dead_letter::publisher::PublishError> {
         self.publisher.publish(&self.topic, letter, &self.styles).await
     }
-}
-
-/// What `demo` was asked to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DemoOptions {
-    /// The folder in which the SQLite file stays; a temporary one that is removed where absent.
-    pub keep: Option<PathBuf>,
-    /// How many events.
-    pub events: u64,
-}
-
-/// What the demo did.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct DemoReport {
-    /// Records produced.
-    pub events: u64,
-    /// Rows in all tables.
-    pub rows: u64,
-    /// Dead letters.
-    pub dead_letters: u64,
-    /// Records that are not applied.
-    pub lag: u64,
-    /// Whether the rows equal those of the independent model.
-    pub verified: bool,
-    /// How long it took, in seconds.
-    pub seconds: f64,
-    /// Some rows of the view, as text; the first line names the columns.
-    pub sample: Vec<Vec<String>>,
-    /// Dead letters by reason, with one of them as an example.
-    pub reasons: Vec<DemoReason>,
-    /// The first difference from the model, if there is one.
-    pub difference: Option<String>,
-    /// The SQLite file, if it was kept.
-    pub file: Option<PathBuf>,
-}
-
-/// Dead letters of one reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DemoReason {
-    /// The reason.
-    pub reason: String,
-    /// How many.
-    pub count: u64,
-    /// Where the first of them stands: `topic:partition:offset`.
-    pub example: String,
-    /// What it says; no values.
-    pub detail: String,
-}
-
-/// Who is told about the progress of the demo.
-pub trait DemoWatcher: Send + Sync {
-    /// `applied` of `total` records are applied.
-    fn progress(&self, applied: u64, total: u64);
-    /// Something that a person should know: "stopped half-way without any clean-up".
-    fn step(&self, what: &str);
 }
 
 /// Runs the demo.

@@ -27,9 +27,9 @@ const LAYERS: &[(&str, u8)] = &[
 ];
 
 /// Uses of a higher layer that are meant: settings hold bounds of a record, telemetry labels carry a version's name, and
-/// the verbs and the demo call the composition root.
+/// the verbs call the composition root.
 const MEANT: &[(&str, &str)] =
-    &[("config", "decode"), ("telemetry", "store"), ("cli", "app"), ("http", "app"), ("demo", "app")];
+    &[("config", "decode"), ("telemetry", "store"), ("cli", "app"), ("http", "app")];
 
 /// Libraries and the only places that may import them.
 const LIBRARIES: &[(&str, &[&str])] = &[

@@ -11,3 +11,4 @@ mod shop;
 mod shutdown;
 mod sqlite;
 mod support;
+mod verbs;

@@ -12,12 +12,17 @@ use super::exit::{Exit, Failure, MistakeObject};
 use super::output::printable;
 use crate::app::{self, CheckedProjection, ServiceFinding};
 use crate::config::yaml::Mistake;
-use crate::projection::{Declaration, KeyFormat, Ownership, SchemaOrigin, Start, ValueFormat};
+use crate::projection::{Declaration, KeyFormat, Ownership, SchemaOrigin, Start, ValueFormat, spec};
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Prints every mistake as FILE:LINE:COLUMN with what to write instead, and ends with 2 if there is one. Warnings change nothing.
+
+--connect looks at the store (reachable, laid out or can be, rights, what is registered), the brokers (topics, dead-letter
+topics, groups), the registry, and the newest ten records of each topic: which types have a handler, and which records would
+become dead letters and why. It writes nothing, joins no group, prints no payload, and ends with 1 where something is not as
+needed; a sample fails where none of its records can be used.
 
 Examples:
   projector check                              projector.yaml and all its projections
@@ -87,21 +92,21 @@ pub(super) async fn check(context: &Context, args: &CheckArgs) -> Result<Exit, F
         Some(settings) if args.files.is_empty() => settings.projections.clone(),
         _ => args.files.clone(),
     };
-    let mut checked = Vec::new();
+    let mut projections = Vec::new();
     for file in &files {
-        match app::load_projection(file) {
-            Ok(projection) => checked.push(projection),
+        match spec::load(file) {
+            Ok(projection) => projections.push(Arc::new(projection)),
             Err(found) => mistakes.extend(found),
         }
     }
     let services = match settings {
         Some(settings) if args.connect && mistakes.is_empty() => {
-            let declarations: Vec<Arc<Declaration>> =
-                checked.iter().map(|projection| projection.declaration.clone()).collect();
-            app::check_services(&settings, &declarations).await
+            app::check_services(&settings, &projections).await
         }
         _ => Vec::new(),
     };
+    let checked: Vec<CheckedProjection> =
+        projections.iter().map(|projection| CheckedProjection::of(projection)).collect();
     tell(context, &mistakes, &checked, services)
 }
 

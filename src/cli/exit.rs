@@ -249,6 +249,16 @@ impl From<StoreError> for Failure {
 const UNREACHABLE: &str =
     "see that the database runs and that `store.url` reaches it from here; then try again";
 
+/// What to do about an error of the store, where it does not say so itself.
+pub(crate) fn advice_on_store(error: &StoreError) -> Option<String> {
+    of_store(error).1
+}
+
+/// What to do about an error of Kafka, where it does not say so itself.
+pub(crate) fn advice_on_kafka(error: &crate::source::SourceError) -> Option<String> {
+    of_kafka(error).1
+}
+
 /// Exit code and advice for an error of the store that ends a command.
 fn of_store(error: &StoreError) -> (Exit, Option<String>) {
     match error {

@@ -11,6 +11,7 @@ use super::exit::{Exit, Failure};
 use super::output::{Output, Progress, Shape, complain};
 use super::{Context, signals};
 use crate::app::{self, CatchUp, RunOptions, RunOutcome, RunWatcher, Totals, Until};
+use crate::status::report::deciding_command;
 use crate::store::VersionKey;
 
 /// Arguments of `run`.
@@ -136,7 +137,7 @@ fn told(context: &Context, outcome: &RunOutcome, totals: Totals) -> Result<Exit,
                     "error: {version} {partition} is quarantined: {}: {}",
                     why.reason, why.detail
                 ));
-                complain(&format!("  next: projector resume {} --partition {partition}", version.projection));
+                complain(&format!("  next: {}", deciding_command(version, partition, why)));
             }
         }
         RunOutcome::NotLive(versions) => {

@@ -132,7 +132,9 @@ fn reasons(reports: &Reports) -> Vec<(String, String)> {
                 if let Some(decide) = &partition.decide {
                     let detail = partition.detail.as_deref().unwrap_or_default();
                     let name = format!("  {}:{}", partition.topic, partition.partition);
-                    reasons.push((name, format!("{detail}; decide with `{decide}`")));
+                    let is_said = detail.contains(decide);
+                    let decide = if is_said { String::new() } else { format!("; decide with `{decide}`") };
+                    reasons.push((name, format!("{detail}{decide}")));
                 }
             }
         }
@@ -243,6 +245,15 @@ mod tests {
         catalogue@1  shop.products:0  flowing            90  100   10  2.5s  alive      0.4s             1
         catalogue@1  shop.products:1  quarantined        90  100   10  2.5s  alive      0.4s             1  value_too_long
         ");
+    }
+
+    #[test]
+    fn a_fault_of_the_log_shows_its_way_out_once_and_no_resume() {
+        let detail = "2 records are gone; `projector retire catalogue@1 --execute` drops the version";
+        let why = Quarantine { reason: Quarantine::LOG_EXPIRED.into(), detail: detail.into() };
+        let shown = shown(&[PartitionStatus { quarantine: Some(why), ..partition(1) }]);
+        assert!(shown.matches("projector retire catalogue@1 --execute").count() == 1, "{shown}");
+        assert!(!shown.contains("resume"), "{shown}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use super::properties::{self, Properties, Property, Surrounding};
+use super::properties::{self, ClientLibrary, Properties, Property, Surrounding};
 use super::reader::{Reader, Section};
 use super::settings::{
     DdlMode, DeadLetterSettings, HeaderStyle, HttpSettings, KafkaSettings, LimitSettings, RegistrySettings,
@@ -40,22 +40,28 @@ const HTTP_KEYS: &[&str] = &["listen"];
 /// Loads the configuration: the file at `path`, else the one that `$PROJECTOR_CONFIG` names, else `./projector.yaml`, else
 /// `/etc/projector/projector.yaml`.
 ///
+/// `library` says which Kafka properties there are.
+///
 /// To pick up secrets that have changed in their files, load [`Settings::file`] again.
 ///
 /// # Errors
 /// Every mistake in the file, in its order; or where a file was looked for in vain.
-pub fn load(path: Option<&Path>) -> Result<Settings, Vec<Mistake>> {
-    load_from(path, &Process)
+pub fn load(path: Option<&Path>, library: &dyn ClientLibrary) -> Result<Settings, Vec<Mistake>> {
+    load_from(path, &Process, library)
 }
 
 /// Like [`load`], with variables and secret files from `surroundings`.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_from(path: Option<&Path>, surroundings: &dyn Surroundings) -> Result<Settings, Vec<Mistake>> {
+pub fn load_from(
+    path: Option<&Path>,
+    surroundings: &dyn Surroundings,
+    library: &dyn ClientLibrary,
+) -> Result<Settings, Vec<Mistake>> {
     let file = find(path, surroundings, FILES.map(Path::new)).map_err(|mistake| vec![mistake])?;
     let text = read_file(&file).map_err(|mistake| vec![mistake])?;
-    read(&file, &text, surroundings)
+    read(&file, &text, surroundings, library)
 }
 
 fn find(path: Option<&Path>, surroundings: &dyn Surroundings, files: [&Path; 2]) -> Result<PathBuf, Mistake> {
@@ -95,11 +101,16 @@ fn beginning(file: &Path) -> Place {
 ///
 /// # Errors
 /// Every mistake, in the order of the file.
-pub fn read(file: &Path, text: &str, surroundings: &dyn Surroundings) -> Result<Settings, Vec<Mistake>> {
+pub fn read(
+    file: &Path,
+    text: &str,
+    surroundings: &dyn Surroundings,
+    library: &dyn ClientLibrary,
+) -> Result<Settings, Vec<Mistake>> {
     let tree = yaml::parse(file, text).map_err(|mistake| vec![mistake])?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut reader = Reader::new(folder, surroundings);
-    let settings = settings(&mut reader, file, &tree);
+    let settings = settings(&mut reader, file, &tree, library);
     let mistakes = reader.finish();
     match settings {
         Some(settings) if mistakes.is_empty() => Ok(settings),
@@ -107,7 +118,12 @@ pub fn read(file: &Path, text: &str, surroundings: &dyn Surroundings) -> Result<
     }
 }
 
-fn settings(reader: &mut Reader<'_>, file: &Path, tree: &Node) -> Option<Settings> {
+fn settings(
+    reader: &mut Reader<'_>,
+    file: &Path,
+    tree: &Node,
+    library: &dyn ClientLibrary,
+) -> Option<Settings> {
     let root = reader.root(tree, ROOT_KEYS);
     let limits_section = reader.section(root, "limits", LIMIT_KEYS);
     let store_section = reader.section(root, "store", STORE_KEYS);
@@ -119,7 +135,7 @@ fn settings(reader: &mut Reader<'_>, file: &Path, tree: &Node) -> Option<Setting
         statement_timeout: (timeout, store_section.place_of("statement_timeout")),
         max_record_bytes: (max_record_bytes, limits_section.place_of("max_record_bytes")),
     };
-    let kafka = kafka(reader, root, &surrounding);
+    let kafka = kafka(reader, root, &surrounding, library);
     let schema_registry = schema_registry(reader, root);
     let projections = projections(reader, root);
     let dead_letter = dead_letter(reader, root);
@@ -144,7 +160,12 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-fn kafka(reader: &mut Reader<'_>, root: Section<'_>, surrounding: &Surrounding<'_>) -> Option<KafkaSettings> {
+fn kafka(
+    reader: &mut Reader<'_>,
+    root: Section<'_>,
+    surrounding: &Surrounding<'_>,
+    library: &dyn ClientLibrary,
+) -> Option<KafkaSettings> {
     let section = reader.section(root, "kafka", KAFKA_KEYS);
     let servers = bootstrap_servers(reader, section);
     let prefix = reader.required(section, "group_prefix", "group_prefix: my_team").and_then(|prefix| {
@@ -169,10 +190,7 @@ fn kafka(reader: &mut Reader<'_>, root: Section<'_>, surrounding: &Surrounding<'
             value: value.text,
         }));
     }
-    for mistake in properties::mistakes(&properties) {
-        reader.add(mistake);
-    }
-    for mistake in properties::disagreements(&properties, surrounding) {
+    for mistake in properties::all_mistakes(&properties, surrounding, library) {
         reader.add(mistake);
     }
     Some(KafkaSettings {
@@ -382,6 +400,11 @@ fn dead_letter(reader: &mut Reader<'_>, root: Section<'_>) -> DeadLetterSettings
         let style = match item.text.as_str() {
             "projector" => HeaderStyle::Projector,
             "connect" => HeaderStyle::Connect,
+            "spring" => {
+                let message = "the dead-letter headers `spring` are not in this release";
+                reader.add(Mistake::new(item.place, message).fix("use `projector` and `connect`"));
+                continue;
+            }
             _ => {
                 let message = format!("`{}` is not a style of dead-letter headers", item.shown);
                 reader.add(Mistake::new(item.place, message).fix("use `projector` and `connect`"));

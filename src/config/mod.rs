@@ -14,3 +14,4 @@ mod units;
 pub mod yaml;
 
 pub use load::load;
+pub use properties::{ClientLibrary, Refusal};

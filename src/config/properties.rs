@@ -131,6 +131,40 @@ const NOT_WITH_CONSUMER_PROTOCOL: &[(&str, &str)] = &[
     ("partition.assignment.strategy", "the broker assigns; `group.remote.assignor` names how"),
 ];
 
+/// The Kafka client library, as far as the configuration needs it: what it says of a property, without a connection.
+pub trait ClientLibrary {
+    /// Why the library does not take this property with this value; `None` where it does.
+    fn refusal(&self, property: &str, value: &str) -> Option<Refusal>;
+}
+
+/// Why the client library does not take a property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is wrong; names the property and never quotes the value, which may be a secret.
+    pub message: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+/// Everything that is wrong with the properties: by our rules, with each other, and by the library's own word for those
+/// that our rules find nothing wrong with.
+pub(super) fn all_mistakes(
+    properties: &Properties,
+    surrounding: &Surrounding<'_>,
+    library: &dyn ClientLibrary,
+) -> Vec<Mistake> {
+    let mut all = mistakes(properties);
+    all.extend(disagreements(properties, surrounding));
+    for property in properties.every.iter().chain(&properties.consumer).chain(&properties.producer) {
+        if !all.iter().any(|mistake| mistake.place == property.place)
+            && let Some(Refusal { message, fix }) = library.refusal(&property.name, &property.value)
+        {
+            all.push(Mistake::new(&property.place, message).fix(fix));
+        }
+    }
+    all
+}
+
 /// Everything that is wrong with the properties themselves, whatever the rest of the configuration says.
 pub(super) fn mistakes(properties: &Properties) -> Vec<Mistake> {
     let all = properties.every.iter().chain(&properties.consumer).chain(&properties.producer);

@@ -58,6 +58,33 @@ impl<'n> Section<'n> {
     }
 }
 
+/// Keys that are described and not in this release: section, key, and what to do instead.
+const LATER: &[(&str, &str, &str)] = &[
+    (
+        "the configuration",
+        "promotion",
+        "leave it out: a first version is shown once it has caught up; another one begins after `projector retire`",
+    ),
+    (
+        "`dead_letter`",
+        "breaker",
+        "leave it out; `on_error: quarantine` in the projection stops at the first record that cannot be used",
+    ),
+    ("`dead_letter`", "retain", "leave it out: dead letters are kept until their version is retired"),
+];
+
+fn unknown_key(entry: &Entry, what: &str, known: &[&str]) -> Mistake {
+    let key = entry.key.as_str();
+    match LATER.iter().find(|(section, later, _)| *section == what && *later == key) {
+        Some((.., instead)) => {
+            Mistake::new(&entry.place, format!("`{key}` in {what} is not in this release")).fix(*instead)
+        }
+        None => {
+            Mistake::new(&entry.place, format!("unknown key `{key}` in {what}")).fix(suggestion(key, known))
+        }
+    }
+}
+
 impl<'a> Reader<'a> {
     /// A reader for a file in `folder`.
     pub(super) const fn new(folder: &'a Path, surroundings: &'a dyn Surroundings) -> Self {
@@ -101,9 +128,7 @@ impl<'a> Reader<'a> {
         match node.map(what) {
             Ok(entries) => {
                 for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
-                    let mistake =
-                        Mistake::new(&entry.place, format!("unknown key `{}` in {what}", entry.key));
-                    self.add(mistake.fix(suggestion(&entry.key, known)));
+                    self.add(unknown_key(entry, what, known));
                 }
                 entries
             }

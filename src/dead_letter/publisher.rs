@@ -14,6 +14,7 @@ use secrecy::ExposeSecret;
 use super::DeadLetter;
 use crate::config::settings::{HeaderStyle, KafkaSettings};
 use crate::source::SourceError;
+use crate::source::kafka::setting_error;
 use crate::source::quiet::Quiet;
 
 /// How long one dead letter may wait for its acknowledgement.
@@ -76,10 +77,7 @@ impl Publisher {
             config.set(name, value.expose_secret());
         }
         config.set("enable.idempotence", "true").set("acks", "all");
-        let producer = config.create_with_context(Quiet).map_err(|error| match error {
-            KafkaError::ClientConfig(_, detail, property, _) => SourceError::Setting { property, detail },
-            other => SourceError::Setting { property: "(producer)".to_owned(), detail: other.to_string() },
-        })?;
+        let producer = config.create_with_context(Quiet).map_err(setting_error)?;
         Ok(Self { producer })
     }
 

@@ -6,6 +6,7 @@
 
 pub mod broker;
 pub mod events;
+pub mod report;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,6 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::app::{DemoOptions, DemoReason, DemoReport, DemoWatcher};
 use crate::config::settings::{KafkaSettings, LimitSettings};
 use crate::config::yaml::Mistake;
 use crate::decode::registry::{MemoryRegistry, Schemas};
@@ -28,6 +28,7 @@ use crate::store::{DeadLetterFilter, ReadStore, Rows, SharedStore, StoreError, S
 use crate::telemetry::Health;
 use broker::EmbeddedBroker;
 use events::Expected;
+use report::{DemoOptions, DemoReason, DemoReport, DemoWatcher};
 
 const PARTITIONS: i32 = 3;
 const PROJECTION: &str = include_str!("../../examples/demo/product_catalogue.v1.yaml");

@@ -9,10 +9,12 @@
 //! - [`publish`]: dead letters on their way to their topic.
 //! - [`tally`]: what was done, for the log and the last words.
 //! - [`retry`]: the only place that classifies errors.
+//! - [`recurring`]: which of many failures is worth a line in the log.
 
 pub mod batch;
 pub mod partition;
 pub mod publish;
+pub mod recurring;
 pub mod retry;
 pub mod runner;
 pub mod service;

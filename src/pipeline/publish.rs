@@ -11,17 +11,19 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
-use super::VersionParts;
+use super::recurring::Recurring;
+use super::{VersionParts, retry};
 use crate::dead_letter::DeadLetter;
 use crate::dead_letter::publisher::PublishError;
 use crate::record::TopicPartition;
 use crate::store::{DeadLetterKey, SharedStore, StoreError, VersionState};
+use crate::telemetry::{self, Retried, RetryClass};
 
 const PAGE: u32 = 100;
 /// How often what waits is counted while publishing does not come to an end.
@@ -50,6 +52,7 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let mut is_retry = false;
+    let mut fault = Recurring::default();
     loop {
         let is_last = tokio::select! {
             biased;
@@ -66,11 +69,19 @@ pub async fn run(
         };
         is_retry = match outcome {
             Ok(()) => {
+                if fault.works() {
+                    tracing::info!(version = %parts.version, "dead letters are published again");
+                }
                 parts.set_backlogged(BTreeSet::new());
                 false
             }
             Err(error) => {
-                tracing::warn!(version = %parts.version, %error, "dead letters wait to be published; trying again");
+                let class = error.class();
+                telemetry::retry(&parts.version, class, Retried::Publish);
+                if fault.failed(&error.to_string(), Instant::now()) {
+                    let class = class.as_str();
+                    tracing::warn!(version = %parts.version, %error, class, "dead letters wait to be published; trying again");
+                }
                 count_waiting(&store, &parts, max_waiting).await;
                 true
             }
@@ -104,6 +115,15 @@ enum PagesError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Publish(#[from] PublishError),
+}
+
+impl PagesError {
+    fn class(&self) -> RetryClass {
+        match self {
+            Self::Store(error) => retry::class_of_store(error),
+            Self::Publish(error) => retry::class_of_publishing(error),
+        }
+    }
 }
 
 /// Publishes what waits, of the partitions that this member owns. Only the live version publishes, or the only one while

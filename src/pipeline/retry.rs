@@ -5,9 +5,13 @@
 
 use std::time::Duration;
 
+use crate::dead_letter::publisher::PublishError;
+use crate::decode::registry::RegistryError;
 use crate::fault::{Reason, RecordFault, Stage};
+use crate::source::SourceError;
 use crate::store::error::ErrorPlace;
 use crate::store::{DatabaseCode, StoreError};
+use crate::telemetry::RetryClass;
 
 /// What a store's error means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +51,45 @@ pub fn classify(error: &StoreError) -> Class {
         ))),
         StoreError::Layout { .. } | StoreError::Refused { .. } => Class::Operator,
         StoreError::Bug { .. } => Class::Bug,
+    }
+}
+
+/// Of what is tried again whatever the error is: whether that passes by itself. What must not happen passes by nobody's
+/// waiting.
+#[must_use]
+pub fn class_of_store(error: &StoreError) -> RetryClass {
+    match classify(error) {
+        Class::Infrastructure(_) => RetryClass::Infrastructure,
+        Class::Operator | Class::Record(_) | Class::Bug => RetryClass::Operator,
+    }
+}
+
+/// As [`class_of_store`], of a registry. An id that it does not know yet is waited for.
+#[must_use]
+pub const fn class_of_registry(error: &RegistryError) -> RetryClass {
+    match error {
+        RegistryError::Unknown { .. } | RegistryError::Unavailable { .. } => RetryClass::Infrastructure,
+        RegistryError::Refused { .. } | RegistryError::Unusable { .. } => RetryClass::Operator,
+    }
+}
+
+/// As [`class_of_store`], of Kafka.
+#[must_use]
+pub const fn class_of_source(error: &SourceError) -> RetryClass {
+    match error {
+        SourceError::Unavailable { .. } | SourceError::NotAMember { .. } => RetryClass::Infrastructure,
+        SourceError::MissingTopic { .. } | SourceError::Forbidden { .. } | SourceError::Setting { .. } => {
+            RetryClass::Operator
+        }
+    }
+}
+
+/// As [`class_of_store`], of the dead-letter topic.
+#[must_use]
+pub const fn class_of_publishing(error: &PublishError) -> RetryClass {
+    match error {
+        PublishError::Unavailable { .. } => RetryClass::Infrastructure,
+        PublishError::MissingTopic { .. } | PublishError::Forbidden { .. } => RetryClass::Operator,
     }
 }
 
@@ -185,6 +228,25 @@ mod tests {
         for code in ["21000", "25P02", "54001", "54011", "54023", "XX000", "", "é"] {
             assert_eq!(sqlstate(code), Class::Bug, "{code}");
         }
+    }
+
+    #[test]
+    fn what_is_tried_again_is_classed_by_its_cause_and_not_by_its_place() {
+        let refused = RegistryError::Refused { why: "it answers 401".into() };
+        let down = RegistryError::Unavailable { why: "no connection".into(), source: None };
+        assert_eq!(class_of_registry(&refused), RetryClass::Operator);
+        assert_eq!(class_of_registry(&down), RetryClass::Infrastructure);
+        let forbidden = SourceError::Forbidden { action: "join", detail: String::new() };
+        assert_eq!(class_of_source(&forbidden), RetryClass::Operator);
+        let password = StoreError::Database {
+            action: "claim a partition",
+            code: DatabaseCode::SqlState("28P01".into()),
+            place: ErrorPlace::default(),
+        };
+        assert_eq!(class_of_store(&password), RetryClass::Operator);
+        assert_eq!(class_of_store(&StoreError::CommitUnknown), RetryClass::Infrastructure);
+        let missing = PublishError::MissingTopic { topic: "p.orders.dlq".into() };
+        assert_eq!(class_of_publishing(&missing), RetryClass::Operator);
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::recurring::Recurring;
 use super::retry::{self, Backoff};
 use super::runner::{Ended, Runner};
 use super::{Shared, VersionParts};
 use crate::source::{Cluster, Source, SourceError};
+use crate::telemetry::{self, Retried};
 
 const CEILING: Duration = Duration::from_secs(30);
 
@@ -20,6 +22,7 @@ pub async fn keep_running(
     stop: CancellationToken,
 ) {
     let mut backoff = Backoff::up_to(CEILING);
+    let (mut joining, mut breaking) = (Recurring::default(), Recurring::default());
     while !stop.is_cancelled() {
         let source = tokio::select! {
             () = stop.cancelled() => return,
@@ -27,6 +30,9 @@ pub async fn keep_running(
         };
         match source {
             Ok(source) => {
+                if joining.works() {
+                    tracing::info!(version = %parts.version, "the group can be joined again");
+                }
                 let begun = Instant::now();
                 let runner = Runner::new(shared.clone(), parts.clone(), cluster.clone(), source);
                 // In a task of its own, so that a panic ends the runner and not the version.
@@ -38,15 +44,23 @@ pub async fn keep_running(
                         return;
                     }
                     Ended::Broken(why) => {
-                        tracing::error!(version = %parts.version, why, "the consumer broke; opening a new one");
+                        if begun.elapsed() > CEILING {
+                            backoff = Backoff::up_to(CEILING);
+                            breaking.works();
+                        }
+                        if breaking.failed(&why, Instant::now()) {
+                            tracing::error!(version = %parts.version, why, "the consumer broke; opening a new one");
+                        }
                     }
-                }
-                if begun.elapsed() > CEILING {
-                    backoff = Backoff::up_to(CEILING);
                 }
             }
             Err(error) => {
-                tracing::warn!(version = %parts.version, %error, "cannot join the group; trying again");
+                let class = retry::class_of_source(&error);
+                telemetry::retry(&parts.version, class, Retried::Broker);
+                if joining.failed(&error.to_string(), Instant::now()) {
+                    let class = class.as_str();
+                    tracing::warn!(version = %parts.version, %error, class, "cannot join the group; trying again");
+                }
             }
         }
         tokio::select! {

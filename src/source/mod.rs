@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::position::NextOffset;
 use crate::record::{Record, TopicPartition};
+use crate::telemetry::RetryClass;
 
 /// What one version reads through. The three parts are apart so that one loop can wait for all of them.
 #[derive(Debug)]
@@ -102,9 +103,18 @@ pub enum SourceEvent {
     },
     /// The client reports a fault that it recovers from by itself (brokers down, authentication, a topic that is missing):
     /// to be shown, and retried by the client. `None`: it has recovered.
-    Trouble(Option<String>),
+    Trouble(Option<Trouble>),
     /// The client cannot go on (a fatal error of the library). The pipeline closes the source and opens a new one.
     Fatal(String),
+}
+
+/// A fault of the brokers that the client goes on to try against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// What is wrong; no payload and no secret.
+    pub what: String,
+    /// Whether it passes by itself.
+    pub class: RetryClass,
 }
 
 /// Whether revoked partitions may still be written and committed.

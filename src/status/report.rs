@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::lag::{age, is_observed, lag_records};
 use super::rules::{Judgement, judge, partition_state};
 use crate::projection::Declaration;
-use crate::store::{PartitionStatus, VersionKey, VersionState};
+use crate::record::TopicPartition;
+use crate::store::{PartitionStatus, Quarantine, VersionKey, VersionState};
 use crate::telemetry::{PartitionState, ViewState};
 
 /// What declarations say and the positions in the store don't: names of views, and staleness limits.
@@ -241,23 +242,29 @@ impl PartitionReport {
                 .map(|quarantine| quarantine.reason.clone())
                 .or_else(|| status.blocked.clone().filter(|_| is_observed(status))),
             detail: quarantine.map(|quarantine| quarantine.detail.clone()),
-            decide: quarantine.map(|_| {
-                format!(
-                    "projector resume {} --partition {} [--dead-letter]",
-                    status.version.projection, status.partition
-                )
-            }),
+            decide: quarantine.map(|why| deciding_command(&status.version, &status.partition, why)),
             position: status.position.get(),
             readable_end: status.readable_end.map(crate::position::NextOffset::get),
             boundary: status.boundary.get(),
             lag_records: lag_records(status),
             age_seconds: age(status, now),
             owner_alive: status.owner_alive,
-            observed_seconds_ago: status.observed_seconds_ago,
+            // The store reads its clock once for a transaction: one that began earlier sees the observation in its future.
+            observed_seconds_ago: status.observed_seconds_ago.map(|seconds| seconds.max(0.0)),
             epoch: status.epoch.get(),
             revision: status.revision,
             open_dead_letters: status.open_dead_letters,
         }
+    }
+}
+
+/// The command that decides a quarantine. `resume` refuses faults of the log: those end with the version.
+#[must_use]
+pub fn deciding_command(version: &VersionKey, partition: &TopicPartition, why: &Quarantine) -> String {
+    if why.ends_by_resume() {
+        format!("projector resume {} --partition {partition} [--dead-letter]", version.projection)
+    } else {
+        format!("projector retire {version} --execute")
     }
 }
 
@@ -277,7 +284,6 @@ pub fn now_millis() -> i64 {
 mod tests {
     use super::super::lag::tests::{NOW, caught_up};
     use super::*;
-    use crate::store::Quarantine;
 
     fn catalogue() -> Catalogue {
         let mut catalogue = Catalogue::default();
@@ -350,6 +356,26 @@ mod tests {
         }
         "#);
         insta::assert_snapshot!(serde_json::to_string(&reports.view("products")).expect("plain"), @r#"{"view":"products","projection":"catalogue","version":1,"state":"quarantined","reason":"partition shop.products:1 is quarantined: bug","lag_records":0,"age_seconds":0.0,"staleness_limit_seconds":120.0,"open_dead_letters":0,"as_of":"2027-01-15T08:00:00Z"}"#);
+    }
+
+    #[test]
+    fn a_fault_of_the_log_is_decided_by_the_command_that_can() {
+        for (reason, command) in [
+            ("value_too_long", "projector resume catalogue --partition shop.products:1 [--dead-letter]"),
+            (Quarantine::LOG_EXPIRED, "projector retire catalogue@1 --execute"),
+            (Quarantine::LOG_TRUNCATED, "projector retire catalogue@1 --execute"),
+            (Quarantine::TOPIC_RECREATED, "projector retire catalogue@1 --execute"),
+        ] {
+            let why = Quarantine { reason: reason.into(), detail: String::new() };
+            let status = PartitionStatus { quarantine: Some(why), ..caught_up(1) };
+            assert_eq!(PartitionReport::of(&status, NOW).decide.as_deref(), Some(command), "{reason}");
+        }
+    }
+
+    #[test]
+    fn an_observation_is_never_in_the_future() {
+        let status = PartitionStatus { observed_seconds_ago: Some(-0.0014), ..caught_up(0) };
+        assert_eq!(PartitionReport::of(&status, NOW).observed_seconds_ago, Some(0.0));
     }
 
     #[test]

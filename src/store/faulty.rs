@@ -11,10 +11,10 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use super::{
-    Advance, Applied, ClaimRequest, Claimed, DeadLetterFilter, DeadLetterKey, InstanceId, InstanceReport,
-    Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
-    ResumeRequest, RetirePlan, Rows, SharedStore, StoreError, StoredDeadLetter, Transaction, VersionKey,
-    VersionRow,
+    Advance, Applied, ClaimRequest, Claimed, Condition, DeadLetterFilter, DeadLetterKey, InstanceId,
+    InstanceReport, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration,
+    ResumeOutcome, ResumeRequest, RetirePlan, Rows, SharedStore, StoreError, StoredDeadLetter, Transaction,
+    VersionKey, VersionRow,
 };
 use crate::projection::Declaration;
 use crate::record::TopicPartition;
@@ -186,6 +186,10 @@ impl ReadStore for FaultyStore {
 
     fn views_ddl(&self, declaration: &Declaration) -> Vec<String> {
         self.inner.views_ddl(declaration)
+    }
+
+    async fn condition(&self, declarations: &[&Declaration]) -> Result<Condition, StoreError> {
+        self.inner.condition(declarations).await
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {

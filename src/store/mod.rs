@@ -66,6 +66,10 @@ pub trait ReadStore: Send + Sync + 'static {
     /// The SQL that makes the views of a declaration, to be run when the version has caught up and never before.
     fn views_ddl(&self, declaration: &Declaration) -> Vec<String>;
 
+    /// What the store is like before anything is done to it: whether it is laid out, and what would keep
+    /// [`ReadStore::lay_out`] and [`ReadStore::register`] from working that can be told by reading alone.
+    async fn condition(&self, declarations: &[&Declaration]) -> Result<Condition, StoreError>;
+
     /// Every version that the store knows, by projection and number.
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError>;
 

@@ -28,6 +28,33 @@ impl std::fmt::Display for VersionKey {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(pub Arc<str>);
 
+/// What a store is like before anything is done to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// Whether the projector's own tables are there.
+    pub layout: LayoutState,
+    /// What would keep a run from working.
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// Whether the projector's own tables are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayoutState {
+    /// They are not; a run makes them, or somebody else does.
+    Absent,
+    /// They are.
+    Present,
+}
+
+/// Something that would keep a run from working.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// What.
+    pub problem: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
 /// Which log a position belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogIdentity {

@@ -93,10 +93,61 @@ pub fn fence_lost(version: &VersionKey, partition: &TopicPartition) {
     counter!(FENCES_LOST, &partition_labels(version, partition)).increment(1);
 }
 
-/// Something is tried again: `class` is `infrastructure`, `operator`, `claim` or `registry`.
-pub fn retry(version: &VersionKey, class: &'static str) {
+/// Why something is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryClass {
+    /// Something outside is not there right now; it passes by itself.
+    Infrastructure,
+    /// Somebody has to mend something.
+    Operator,
+}
+
+impl RetryClass {
+    /// The class's name in metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Infrastructure => "infrastructure",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+/// What is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retried {
+    /// A transaction.
+    Apply,
+    /// Taking over a partition.
+    Claim,
+    /// Writing the heartbeat and observations.
+    Observe,
+    /// Asking for a schema.
+    Registry,
+    /// Reaching a broker; counted once a second while the client reports trouble, and with each try to join.
+    Broker,
+    /// Publishing dead letters.
+    Publish,
+}
+
+impl Retried {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Claim => "claim",
+            Self::Observe => "observe",
+            Self::Registry => "registry",
+            Self::Broker => "broker",
+            Self::Publish => "publish",
+        }
+    }
+}
+
+/// Something is tried again.
+pub fn retry(version: &VersionKey, class: RetryClass, what: Retried) {
     let mut labels = version_labels(version);
-    labels.push(("class", class.to_owned()));
+    labels.push(("class", class.as_str().to_owned()));
+    labels.push(("what", what.as_str().to_owned()));
     counter!(RETRIES, &labels).increment(1);
 }
 
@@ -194,7 +245,7 @@ fn describe() {
     describe_counter!(EVENTS_IGNORED, "Events without a handler, by type.");
     describe_counter!(DEAD_LETTERS, "Records that became dead letters.");
     describe_counter!(FENCES_LOST, "Transactions refused because another owner has the partition.");
-    describe_counter!(RETRIES, "Repeated attempts, by class of the fault.");
+    describe_counter!(RETRIES, "Repeated attempts, by class of the fault and what is tried again.");
     describe_histogram!(BATCH_RECORDS, "Records of one transaction.");
     describe_histogram!(APPLY_DURATION, "Duration of one transaction.");
     describe_histogram!(EVENT_TO_VISIBLE, "From a record's time to the commit that made it visible.");
@@ -233,7 +284,7 @@ mod tests {
             records_applied(&key, &partition, 7);
             dead_letter(&key, &partition, Stage::Decode, Reason::BadFraming);
             fence_lost(&key, &partition);
-            retry(&key, "operator");
+            retry(&key, RetryClass::Operator, Retried::Registry);
             batch_records(&key, 7);
             apply_duration(&key, Duration::from_millis(3));
             event_to_visible(&key, Duration::from_millis(40));
@@ -242,7 +293,7 @@ mod tests {
             r#"projector_records_total{projection="orders",projection_version="1",topic="shop.orders",partition="3"} 7"#,
             r#"projector_dead_letters_total{projection="orders",projection_version="1",topic="shop.orders",partition="3",stage="decode",reason="bad_framing"} 1"#,
             r#"projector_fences_lost_total{projection="orders",projection_version="1",topic="shop.orders",partition="3"} 1"#,
-            r#"projector_retries_total{projection="orders",projection_version="1",class="operator"} 1"#,
+            r#"projector_retries_total{projection="orders",projection_version="1",class="operator",what="registry"} 1"#,
             r#"projector_batch_records_bucket{projection="orders",projection_version="1",le="10"} 1"#,
             r#"projector_apply_duration_seconds_bucket{projection="orders",projection_version="1",le="0.005"} 1"#,
             r#"projector_event_to_visible_seconds_count{projection="orders",projection_version="1"} 1"#,

@@ -18,6 +18,6 @@ pub use gauges::{
 };
 pub use health::{Health, Heartbeat};
 pub use metrics::{
-    Metrics, apply_duration, batch_records, dead_letter, event_ignored, event_to_visible, fence_lost,
-    records_applied, retry,
+    Metrics, Retried, RetryClass, apply_duration, batch_records, dead_letter, event_ignored,
+    event_to_visible, fence_lost, records_applied, retry,
 };

@@ -2,11 +2,24 @@ use std::collections::BTreeMap;
 
 use secrecy::ExposeSecret;
 
+use super::super::properties::Refusal;
 use super::super::substitute::tests::Given;
 use super::*;
 
 const SMALLEST: &str =
     "kafka: {bootstrap_servers: k:9092, group_prefix: shop}\nstore: {url: postgres://h/db}\n";
+
+/// A client library that takes every property but those whose name ends in `typo`.
+struct Library;
+
+impl ClientLibrary for Library {
+    fn refusal(&self, property: &str, _value: &str) -> Option<Refusal> {
+        property.ends_with("typo").then(|| Refusal {
+            message: format!("there is no property `{property}`"),
+            fix: "correct its name".to_owned(),
+        })
+    }
+}
 
 fn given() -> Given {
     Given(BTreeMap::from([
@@ -17,7 +30,7 @@ fn given() -> Given {
 }
 
 fn read_text(text: &str) -> Result<Settings, Vec<Mistake>> {
-    read(Path::new("/etc/p/projector.yaml"), text, &given())
+    read(Path::new("/etc/p/projector.yaml"), text, &given(), &Library)
 }
 
 fn mistakes(text: &str) -> Vec<String> {
@@ -154,7 +167,17 @@ fn values_of_the_wrong_form_are_mistakes_with_the_form() {
         ),
         ("dead_letter: {topic: 'a b'}", "is not a topic's name"),
         ("dead_letter: {topic: '{name}.dlq'}", "is not a topic's name"),
-        ("dead_letter: {headers: [spring]}", "`spring` is not a style"),
+        ("dead_letter: {headers: [jms]}", "`jms` is not a style"),
+        ("dead_letter: {headers: [spring]}", "the dead-letter headers `spring` are not in this release"),
+        (
+            "dead_letter: {breaker: {share: 5}}",
+            "`breaker` in `dead_letter` is not in this release | leave it out",
+        ),
+        ("dead_letter: {retain: 30d}", "`retain` in `dead_letter` is not in this release | leave it out"),
+        (
+            "promotion: {orders: {live: 2}}",
+            "`promotion` in the configuration is not in this release | leave it",
+        ),
         ("dead_letter: {max_waiting: -1}", "is not a whole number"),
         ("dead_letter: {max_waiting: [1]}", "must be a text, not a list"),
         ("schema_registry: {url: 'r:8081'}", "must begin with http"),
@@ -208,6 +231,23 @@ fn properties_are_refused_and_compared_with_the_store() {
 }
 
 #[test]
+fn what_the_client_library_refuses_is_a_mistake_at_the_propertys_name() {
+    let text = "kafka:\n  bootstrap_servers: k:9092\n  group_prefix: shop\n  properties: { a.typo: \"${env:TIMEOUT}\" }\n  \
+                consumer_properties:\n    group.id.typo: x\n    group.id: x\n  producer_properties:\n    b.typo: 1\n\
+                store: {url: postgres://h/db}\n";
+    assert_eq!(
+        mistakes(text),
+        [
+            "4:17: there is no property `a.typo` | correct its name",
+            "6:5: there is no property `group.id.typo` | correct its name",
+            "7:5: `group.id` is not yours to set: each version has its own group, \
+             `<group_prefix>.<projection>.v<version>` | set `kafka.group_prefix`",
+            "9:5: there is no property `b.typo` | correct its name",
+        ]
+    );
+}
+
+#[test]
 fn the_file_is_found_in_the_documented_order() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, prefix: &str| {
@@ -218,8 +258,9 @@ fn the_file_is_found_in_the_documented_order() {
     let (named, given) = (write("a.yaml", "named"), write("b.yaml", "given"));
     let variable = named.to_str().expect("UTF-8").to_owned();
     let surroundings = Given(BTreeMap::from([(VARIABLE, &*Box::leak(variable.into_boxed_str()))]));
-    let prefix =
-        |path: Option<&Path>| load_from(path, &surroundings).map(|settings| settings.kafka.group_prefix);
+    let prefix = |path: Option<&Path>| {
+        load_from(path, &surroundings, &Library).map(|settings| settings.kafka.group_prefix)
+    };
     assert_eq!(prefix(Some(&given)).as_deref(), Ok("given"));
     assert_eq!(prefix(None).as_deref(), Ok("named"));
     let none = folder.path().join("none.yaml");
@@ -251,7 +292,8 @@ fn projections_are_relative_to_the_file_and_stand_once() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("p.yaml"), "").expect("written");
     let file = folder.path().join("projector.yaml");
-    let read_with = |list: &str| read(&file, &format!("{SMALLEST}projections: {list}\n"), &Given::default());
+    let read_with =
+        |list: &str| read(&file, &format!("{SMALLEST}projections: {list}\n"), &Given::default(), &Library);
     assert_eq!(read_with("[p.yaml]").expect("valid").projections, [folder.path().join("p.yaml")]);
     assert_eq!(read_with("p.yaml").expect("valid").projections.len(), 1);
     assert!(read_with("[p.yaml, p.yaml]").expect_err("twice")[0].message.contains("stands twice"));

@@ -10,11 +10,11 @@ use crate::pipeline::retry;
 use crate::pipeline::retry::Backoff;
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
-use crate::source::{LogFault, Ownership, Revocation, SourceEvent, StreamId};
+use crate::source::{LogFault, Ownership, Revocation, SourceEvent, StreamId, Trouble};
 use crate::store::{
     ClaimRequest, Claimed, PositionRow, Quarantine, QuarantineChange, StoreError, VersionKey,
 };
-use crate::telemetry;
+use crate::telemetry::{self, Retried};
 
 impl Runner {
     pub(super) fn on_event(&mut self, event: SourceEvent) {
@@ -29,7 +29,7 @@ impl Runner {
             SourceEvent::LogFault { partition, stream, fault } => self.log_fault(&partition, stream, &fault),
             SourceEvent::Interrupted { partition, stream } => self.begin_again(&partition, stream),
             SourceEvent::Trouble(trouble) => {
-                if let Some(what) = &trouble {
+                if let Some(Trouble { what, .. }) = &trouble {
                     tracing::warn!(version = %self.version, what, "kafka is in trouble; the client goes on trying");
                 }
                 self.trouble = trouble;
@@ -136,6 +136,7 @@ impl Runner {
         self.tasks.spawn(async move {
             // The topic may have been made anew since it was last asked about.
             if let Err(error) = parts.refresh_topic_ids(cluster.as_ref()).await {
+                telemetry::retry(&version, retry::class_of_source(&error), Retried::Claim);
                 tracing::warn!(%version, partition = %name, %error, "the topics' ids are not known; trying again");
                 return Wake::Claimed(name, number, None);
             }
@@ -165,8 +166,12 @@ impl Runner {
             Some(Ok(Claimed::Gone)) => self.ended = Some(Ended::Gone),
             Some(Ok(Claimed::Lost)) | None => {}
             Some(Err(error)) => {
-                tracing::warn!(version = %self.version, partition = %name, %error, "claiming failed; trying again");
-                telemetry::retry(&self.version, "claim");
+                if let Some(Partition { state: State::Claiming(backoff), .. }) = self.partitions.get(&name)
+                    && backoff.attempts() == 0
+                {
+                    tracing::warn!(version = %self.version, partition = %name, %error, "claiming failed; trying again until it works");
+                }
+                telemetry::retry(&self.version, retry::class_of_store(&error), Retried::Claim);
             }
         }
         self.confirm_later(name);

@@ -16,7 +16,7 @@ use crate::projection::OnError;
 use crate::record::{Record, TopicPartition};
 use crate::source::{Consumed, StreamId};
 use crate::store::QuarantineChange;
-use crate::telemetry;
+use crate::telemetry::{self, Retried};
 
 impl Runner {
     pub(super) fn on_records(&mut self, chunk: Vec<Consumed>) {
@@ -196,7 +196,10 @@ impl Runner {
                 } else {
                     unknown_since = None;
                 }
-                drop(tasks.0.send(Wake::Schema(id, SchemaNews::Trouble(error.to_string()))));
+                drop(tasks.0.send(Wake::Schema(
+                    id,
+                    SchemaNews::Trouble(error.to_string(), retry::class_of_registry(&error)),
+                )));
                 tokio::time::sleep(backoff.next(retry::jitter())).await;
             }
             Wake::Schema(id, SchemaNews::Arrived)
@@ -213,8 +216,8 @@ impl Runner {
             .map(|(name, _)| name.clone())
             .collect();
         match news {
-            SchemaNews::Trouble(why) => {
-                telemetry::retry(&self.version, "registry");
+            SchemaNews::Trouble(why, class) => {
+                telemetry::retry(&self.version, class, Retried::Registry);
                 if self.fetching.get(&id) == Some(&SchemaWait::Quiet) {
                     self.fetching.insert(id, SchemaWait::Told);
                     tracing::warn!(version = %self.version, schema = id.0, %why, "a schema is not there; its partitions wait");

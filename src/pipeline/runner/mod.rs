@@ -24,10 +24,11 @@ use crate::pipeline::{Shared, VersionParts};
 use crate::position::{Epoch, NextOffset};
 use crate::projection::Declaration;
 use crate::record::{Record, TopicPartition};
-use crate::source::{Cluster, Consumed, Revocation, Source, SourceControl, SourceError, SourceEvent};
+use crate::source::{
+    Cluster, Consumed, Revocation, Source, SourceControl, SourceError, SourceEvent, Trouble,
+};
 use crate::store::{Claimed, Observed, Promotion, Quarantine, StoreError, VersionKey};
-use crate::telemetry;
-use crate::telemetry::Heartbeat;
+use crate::telemetry::{self, Heartbeat, RetryClass};
 
 const TICK: Duration = Duration::from_secs(1);
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,7 +82,7 @@ enum SchemaWait {
 
 enum SchemaNews {
     Arrived,
-    Trouble(String),
+    Trouble(String, RetryClass),
 }
 
 /// Partitions that the group takes away, until their transactions have ended.
@@ -115,7 +116,7 @@ pub struct Runner {
     committing: bool,
     observing: bool,
     promotion: PromotionState,
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     held: Held,
     heartbeat: Heartbeat,
     ended: Option<Ended>,

@@ -2,6 +2,7 @@
 
 use super::{COMMIT_TIMEOUT, PromotionState, Runner, Wake};
 use crate::pipeline::partition::{Partition, State, Stopped};
+use crate::pipeline::retry;
 use crate::position::{Epoch, NextOffset};
 use crate::record::TopicPartition;
 use crate::source::SourceError;
@@ -9,11 +10,14 @@ use crate::store::{
     InstanceReport, Observation, Observed, OperatorAction, OperatorRequest, PositionRow, Promotion,
     QuarantineChange, StoreError,
 };
-use crate::telemetry;
+use crate::telemetry::{self, Retried};
 
 impl Runner {
     pub(super) fn on_tick(&mut self) {
         self.heartbeat.beat();
+        if let Some(trouble) = &self.trouble {
+            telemetry::retry(&self.version, trouble.class, Retried::Broker);
+        }
         self.look_at_backlog();
         self.commit();
         self.observe();
@@ -81,11 +85,14 @@ impl Runner {
 
     pub(super) fn observe(&mut self) {
         let ends = self.control.ends();
-        let waits = self.trouble.clone().or_else(|| self.parts.not_live());
+        let broker = self.trouble.as_ref().map(|trouble| trouble.what.clone());
+        let waits = broker.clone().or_else(|| self.parts.not_live());
         let mut observations = Vec::new();
         for (name, partition) in &self.partitions {
             let (fence, oldest, blocked) = match &partition.state {
-                State::Flowing(flow) => (flow.fence, flow.oldest_pending(), flow.blocked()),
+                State::Flowing(flow) => {
+                    (flow.fence, flow.oldest_pending(), flow.blocked().or_else(|| broker.clone()))
+                }
                 State::Quarantined(stopped) => (stopped.fence, stopped.oldest, None),
                 State::Claiming(_) => continue,
             };
@@ -140,7 +147,10 @@ impl Runner {
                     self.lost(&name, epoch);
                 }
             }
-            Err(error) => tracing::debug!(version = %self.version, %error, "observing failed; trying again"),
+            Err(error) => {
+                telemetry::retry(&self.version, retry::class_of_store(&error), Retried::Observe);
+                tracing::debug!(version = %self.version, %error, "observing failed; trying again");
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::projection::Declaration;
 use crate::record::TopicPartition;
 use crate::source::StreamId;
 use crate::store::{QuarantineChange, StoreError};
-use crate::telemetry;
+use crate::telemetry::{self, Retried, RetryClass};
 
 impl Runner {
     /// Lanes with something ready ask for a writer.
@@ -176,14 +176,15 @@ impl Runner {
         mut left: Box<Part>,
     ) {
         let (ceiling, class) = match wait {
-            Wait::Infrastructure(_) => (INFRASTRUCTURE_CEILING, "infrastructure"),
-            Wait::Operator => (OPERATOR_CEILING, "operator"),
+            Wait::Infrastructure(_) => (INFRASTRUCTURE_CEILING, RetryClass::Infrastructure),
+            Wait::Operator => (OPERATOR_CEILING, RetryClass::Operator),
         };
-        telemetry::retry(&self.version, class);
+        telemetry::retry(&self.version, class, Retried::Apply);
         let version = self.version.clone();
         let Some(flow) = self.flow(name) else { return };
         let backoff = flow.backoff.get_or_insert_with(|| Backoff::up_to(ceiling));
         if backoff.attempts() == 0 {
+            let class = class.as_str();
             tracing::warn!(%version, partition = %name, %error, class, "applying failed; trying again until it works");
         }
         if wait == Wait::Infrastructure(Relief::SmallerBatch) && backoff.attempts() > 0 {

@@ -44,6 +44,13 @@ pub struct YamlProjection {
     sources: Vec<SourcePlan>,
 }
 
+impl YamlProjection {
+    /// The types for which a source, by its index, has a handler; in no order.
+    pub fn handled_types(&self, source: usize) -> impl Iterator<Item = &str> {
+        self.sources.get(source).into_iter().flat_map(|plan| plan.types.keys().map(String::as_str))
+    }
+}
+
 /// How the events of one source are mapped.
 #[derive(Debug)]
 struct SourcePlan {

@@ -1,11 +1,16 @@
-//! Settings of a consumer client: our defaults, what the user says, and what must hold.
+//! Settings of a consumer client: our defaults, what the user says, and what must hold; and what the library says of them.
 
 use std::time::Duration;
 
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, DefaultConsumerContext};
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaConfRes;
 use secrecy::ExposeSecret;
 
 use crate::config::settings::{KafkaSettings, LimitSettings};
+use crate::config::{ClientLibrary, Refusal};
+use crate::source::SourceError;
 
 /// How long one request to a broker may take.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,4 +71,110 @@ pub(super) fn consumer(kafka: &KafkaSettings, limits: &LimitSettings, group: &st
         // With these events the library takes the offset behind the end for consumed: it would go on one too far.
         .set("enable.partition.eof", "false");
     config
+}
+
+/// Makes a consumer as a version would, without a broker to connect to, and lets it go: what the library refuses only of all
+/// properties together is found before anything is joined.
+pub(super) fn try_consumer(kafka: &KafkaSettings, limits: &LimitSettings) -> Result<(), SourceError> {
+    let mut config = consumer(kafka, limits, &kafka.group("try", 1));
+    config.remove("bootstrap.servers");
+    config.create::<BaseConsumer<DefaultConsumerContext>>().map(drop).map_err(setting_error)
+}
+
+/// The client library's own rules for its properties.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Librdkafka;
+
+impl ClientLibrary for Librdkafka {
+    fn refusal(&self, property: &str, value: &str) -> Option<Refusal> {
+        let mut config = ClientConfig::new();
+        config.set(property, value);
+        match config.create_native_config() {
+            Ok(_) => None,
+            Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..)) => Some(Refusal {
+                message: format!("the kafka client has no property `{property}`"),
+                fix: "correct its name by librdkafka's CONFIGURATION.md, or remove it".to_owned(),
+            }),
+            Err(KafkaError::ClientConfig(_, detail, ..)) => Some(Refusal {
+                message: format!("`{property}`: {}", without_value(&detail)),
+                fix: "correct the value, or remove the property".to_owned(),
+            }),
+            Err(_) => Some(Refusal {
+                message: format!("`{property}`: name or value is no text that the kafka client takes"),
+                fix: "remove the NUL character".to_owned(),
+            }),
+        }
+    }
+}
+
+/// A client could not be made of its settings.
+pub(crate) fn setting_error(error: KafkaError) -> SourceError {
+    match error {
+        KafkaError::ClientConfig(_, detail, property, _) => {
+            SourceError::Setting { property, detail: without_value(&detail) }
+        }
+        other => SourceError::Setting { property: "(client)".to_owned(), detail: other.to_string() },
+    }
+}
+
+/// The library's words without the value, which may be a secret (promise P10): it quotes values in two of its texts, and
+/// numbers in a third.
+fn without_value(detail: &str) -> String {
+    if let Some((_, range)) = detail.split_once("is outside allowed range ") {
+        return format!("the number must be within {}", range.trim());
+    }
+    if ["Invalid value \"", "Unsupported value \""].iter().any(|start| detail.starts_with(start)) {
+        return "the kafka client does not take this value".to_owned();
+    }
+    detail.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(property: &str, value: &str) -> Option<String> {
+        Librdkafka.refusal(property, value).map(|refusal| refusal.message)
+    }
+
+    #[test]
+    fn the_library_knows_its_properties() {
+        for (property, value) in [
+            ("session.timeout.ms", "30000"),
+            ("security.protocol", "SASL_SSL"),
+            ("sasl.password", "any thing"),
+            ("linger.ms", "0.5"),
+            ("acks", "all"),
+            ("enable.idempotence", "true"),
+        ] {
+            assert_eq!(message(property, value), None, "{property}");
+        }
+        assert_eq!(
+            message("nosuch.prop", "abc").as_deref(),
+            Some("the kafka client has no property `nosuch.prop`")
+        );
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_is_refused_without_being_quoted() {
+        for (property, value) in [
+            ("fetch.min.bytes", "-4196"),
+            ("fetch.min.bytes", "SECRET"),
+            ("fetch.min.bytes", ""),
+            ("security.protocol", "SECRET"),
+            ("compression.type", "SECRET"),
+            ("debug", "broker,SECRET"),
+            ("enable.idempotence", "SECRET"),
+            ("linger.ms", "SECRET"),
+            ("sasl.password", "SEC\0RET"),
+        ] {
+            let message = message(property, value).unwrap_or_else(|| panic!("{property}={value} is taken"));
+            assert!(message.contains(&format!("`{property}`")), "{message}");
+            assert!(!message.contains("SECRET") && !message.contains("4196"), "{message}");
+        }
+        assert_eq!(
+            message("fetch.min.bytes", "0").as_deref(),
+            Some("`fetch.min.bytes`: the number must be within 1..100000000")
+        );
+    }
 }

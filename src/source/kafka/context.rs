@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
-use crate::source::{KnownEnds, LogFault, Ownership, Revocation, SourceEvent, StreamId};
+use crate::source::{KnownEnds, LogFault, Ownership, Revocation, SourceEvent, StreamId, Trouble};
 
 /// What a consumer's callbacks, its thread and its control share.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Context {
     reached: Mutex<Vec<(TopicPartition, NextOffset)>>,
     /// When the client was made: statistics say how old it was.
     made: Instant,
-    in_trouble: Mutex<Option<String>>,
+    in_trouble: Mutex<Option<Trouble>>,
 }
 
 /// What the group gives, and what of it is being read.
@@ -114,7 +114,7 @@ impl Context {
     }
 
     /// Reports trouble once, and its end once.
-    pub(super) fn trouble(&self, trouble: Option<String>) {
+    pub(super) fn trouble(&self, trouble: Option<Trouble>) {
         let mut known = self.in_trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != trouble {
             known.clone_from(&trouble);
@@ -298,15 +298,15 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, reason, "the kafka client reports an error");
-        match error.rdkafka_error_code() {
-            Some(RDKafkaErrorCode::AllBrokersDown) => {
-                self.trouble(Some(format!("no broker can be reached: {reason}")));
+        let Some(code) = error.rdkafka_error_code() else { return };
+        let what = match code {
+            RDKafkaErrorCode::AllBrokersDown => "no broker can be reached",
+            RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed => {
+                "the brokers refuse the credentials"
             }
-            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed) => {
-                self.trouble(Some(format!("the brokers refuse the credentials: {reason}")));
-            }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.trouble(Some(super::trouble(code, format!("{what}: {reason}"))));
     }
 }
 

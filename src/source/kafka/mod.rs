@@ -1,11 +1,12 @@
 //! A source that is one Kafka consumer client, and questions about topics.
 //!
 //! `client` has the settings, `context` the callbacks, `thread` the polling thread, `idle` the ends of
-//! partitions that are not read, and `native` what the library's wrapper lacks.
+//! partitions that are not read, `look` what is asked without joining, and `native` what the library's wrapper lacks.
 
 mod client;
 mod context;
 mod idle;
+mod look;
 mod native;
 mod thread;
 
@@ -21,11 +22,14 @@ use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::{mpsc, oneshot};
 
 use super::quiet::Quiet;
-use super::{Cluster, KnownEnds, Source, SourceControl, SourceError, StreamId, TopicDescription};
+use super::{Cluster, KnownEnds, Source, SourceControl, SourceError, StreamId, TopicDescription, Trouble};
 use crate::config::settings::{KafkaSettings, LimitSettings};
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
+use crate::telemetry::RetryClass;
+pub use client::Librdkafka;
 use client::REQUEST_TIMEOUT;
+pub(crate) use client::setting_error;
 use context::Context;
 use idle::IdleEnds;
 use native::{DataQueue, EventQueue};
@@ -56,9 +60,10 @@ impl KafkaCluster {
     /// A client for questions; connects in the background.
     ///
     /// # Errors
-    /// A property that the library does not take.
+    /// Properties that the library does not take, be it of this client or of the consumers that will join.
     pub fn new(kafka: &KafkaSettings, limits: &LimitSettings) -> Result<Self, SourceError> {
-        let client = client::plain(kafka).create_with_context(Quiet).map_err(setting)?;
+        client::try_consumer(kafka, limits)?;
+        let client = client::plain(kafka).create_with_context(Quiet).map_err(setting_error)?;
         let topic_ids = TopicIds::Asked;
         Ok(Self { kafka: kafka.clone(), limits: limits.clone(), client: Arc::new(client), topic_ids })
     }
@@ -111,7 +116,7 @@ impl Cluster for KafkaCluster {
         let context = Context::new(event_sender, DRAIN);
         let consumer: BaseConsumer<Context> = client::consumer(&self.kafka, &self.limits, group)
             .create_with_context(context)
-            .map_err(setting)?;
+            .map_err(setting_error)?;
         let consumer = Arc::new(consumer);
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
         consumer.subscribe(&names).map_err(|error| refusal("subscribe", None, &error))?;
@@ -179,16 +184,7 @@ fn refusal(action: &'static str, topic: Option<&str>, error: &KafkaError) -> Sou
         (Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic), Some(topic)) => {
             SourceError::MissingTopic { topic: topic.to_owned() }
         }
-        (
-            Some(
-                RDKafkaErrorCode::TopicAuthorizationFailed
-                | RDKafkaErrorCode::GroupAuthorizationFailed
-                | RDKafkaErrorCode::ClusterAuthorizationFailed
-                | RDKafkaErrorCode::SaslAuthenticationFailed
-                | RDKafkaErrorCode::Authentication,
-            ),
-            topic,
-        ) => {
+        (Some(code), topic) if is_forbidden(code) => {
             let on = topic.map(|topic| format!(" (topic {topic})")).unwrap_or_default();
             SourceError::Forbidden { action, detail: format!("{error}{on}") }
         }
@@ -196,12 +192,24 @@ fn refusal(action: &'static str, topic: Option<&str>, error: &KafkaError) -> Sou
     }
 }
 
-fn setting(error: KafkaError) -> SourceError {
-    match error {
-        // The value may be a secret: it stays out of the text.
-        KafkaError::ClientConfig(_, detail, property, _) => SourceError::Setting { property, detail },
-        other => SourceError::Setting { property: "(client)".to_owned(), detail: other.to_string() },
-    }
+const fn is_forbidden(code: RDKafkaErrorCode) -> bool {
+    matches!(
+        code,
+        RDKafkaErrorCode::TopicAuthorizationFailed
+            | RDKafkaErrorCode::GroupAuthorizationFailed
+            | RDKafkaErrorCode::ClusterAuthorizationFailed
+            | RDKafkaErrorCode::SaslAuthenticationFailed
+            | RDKafkaErrorCode::Authentication
+    )
+}
+
+/// A fault that the client reports and goes on to try against.
+fn trouble(code: RDKafkaErrorCode, what: String) -> Trouble {
+    let is_missing =
+        matches!(code, RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic);
+    let class =
+        if is_missing || is_forbidden(code) { RetryClass::Operator } else { RetryClass::Infrastructure };
+    Trouble { what, class }
 }
 
 /// Calls into one consumer client.

@@ -148,7 +148,9 @@ impl Poller {
             KafkaError::MessageConsumption(RDKafkaErrorCode::PollExceeded) => {
                 tracing::warn!("the poll interval was exceeded; the client joins again by itself");
             }
-            KafkaError::MessageConsumption(code) => context.trouble(Some(format!("kafka: {code}"))),
+            KafkaError::MessageConsumption(code) => {
+                context.trouble(Some(super::trouble(*code, format!("kafka: {code}"))));
+            }
             other => tracing::debug!(error = %other, "the kafka client reports"),
         }
     }
@@ -213,7 +215,7 @@ impl Poller {
                 // Not on this thread: the question may take as long as a request.
                 std::thread::spawn(move || ask_for_log(&consumer, partition, stream, position));
             }
-            code => context.trouble(Some(format!("{partition}: {code}: {text}"))),
+            code => context.trouble(Some(super::trouble(code, format!("{partition}: {code}: {text}")))),
         }
     }
 

@@ -23,6 +23,15 @@ pub(super) const LAYOUT: i32 = 1;
 /// The oldest layout number whose program may use these tables.
 const OLDEST_BINARY: i32 = 1;
 
+/// Which of some roles the database does not have.
+pub(super) const MISSING_ROLE: &str =
+    "select r from unnest($1::text[]) as r where not exists (select from pg_roles where rolname = r)";
+
+/// The names of the projector's own tables.
+pub(super) fn own_tables() -> impl Iterator<Item = &'static str> {
+    TABLES.iter().map(|table| table.name)
+}
+
 /// Everything that must be there before a version can be registered, whatever of it is there already.
 pub(super) fn ddl(store: &PostgresStore) -> Vec<String> {
     let schema = &store.schema;
@@ -152,9 +161,7 @@ async fn make_schema(store: &PostgresStore, work: &mut Work<'_>, gaps: &mut Gaps
         let sql = format!("create schema {}", quote(&store.schema));
         gaps.make(store, work, &format!("schema {} is missing", store.schema), &sql).await?;
     }
-    let sql =
-        "select r from unnest($1::text[]) as r where not exists (select from pg_roles where rolname = r)";
-    if let Some(row) = work.rows(sql, Parameters::new().and(&*store.readers)).await?.first() {
+    if let Some(row) = work.rows(MISSING_ROLE, Parameters::new().and(&*store.readers)).await?.first() {
         let role: String = get(row, 0)?;
         return Err(StoreError::Refused {
             problem: format!("`store.readers` names the role {role}, which the database does not have"),

@@ -6,13 +6,14 @@
 //! - [`connections`], [`work`], [`errors`]: a bounded number of connections; one transaction from BEGIN to its certain end;
 //!   errors without values.
 //! - [`layout`], [`own_tables`], [`schema`], [`views`], [`view_sql`], [`gaps`], [`catalogue`]: tables and views, made or verified under an
-//!   advisory lock.
+//!   advisory lock; [`condition`]: what is there and what may be done, for `check`.
 //! - [`register`], [`positions`], [`observe`], [`retire`], [`dead_letters`], [`read`]: what the `projector_…` tables hold.
 //! - [`apply`], [`rows`], [`statements`], [`array`], [`types`]: folded rows as arrays, and the SQL that writes them.
 
 mod apply;
 mod array;
 mod catalogue;
+mod condition;
 mod connections;
 mod dead_letters;
 mod errors;
@@ -44,9 +45,10 @@ use async_trait::async_trait;
 use self::connections::Connections;
 use self::work::TimeLimits;
 use super::{
-    Advance, Applied, ClaimRequest, Claimed, DeadLetterFilter, DeadLetterKey, InstanceId, InstanceReport,
-    Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
-    ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction, VersionKey, VersionRow,
+    Advance, Applied, ClaimRequest, Claimed, Condition, DeadLetterFilter, DeadLetterKey, InstanceId,
+    InstanceReport, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration,
+    ResumeOutcome, ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction, VersionKey,
+    VersionRow,
 };
 use crate::config::settings::{DdlMode, StoreSettings};
 use crate::projection::Declaration;
@@ -165,6 +167,10 @@ impl ReadStore for PostgresStore {
 
     fn views_ddl(&self, declaration: &Declaration) -> Vec<String> {
         view_sql::ddl(self, declaration)
+    }
+
+    async fn condition(&self, declarations: &[&Declaration]) -> Result<Condition, StoreError> {
+        condition::condition(self, declarations).await
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {

@@ -90,6 +90,11 @@ impl Connections {
         options.connect().await.map_err(|error| errors::read(action, &error))
     }
 
+    /// The file; `None` in memory.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// Ends the connections, after the transactions that are under way.
     pub(super) async fn close(&self) {
         self.closed.store(true, Ordering::Release);

@@ -15,6 +15,7 @@
 
 mod apply;
 mod catalogue;
+mod condition;
 mod connections;
 mod dead_letters;
 mod errors;
@@ -42,9 +43,10 @@ use async_trait::async_trait;
 use self::connections::Connections;
 use self::lock::RunLock;
 use super::{
-    Advance, Applied, ClaimRequest, Claimed, DeadLetterFilter, DeadLetterKey, InstanceId, InstanceReport,
-    Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
-    ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction, VersionKey, VersionRow,
+    Advance, Applied, ClaimRequest, Claimed, Condition, DeadLetterFilter, DeadLetterKey, InstanceId,
+    InstanceReport, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration,
+    ResumeOutcome, ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction, VersionKey,
+    VersionRow,
 };
 use crate::projection::Declaration;
 use crate::record::TopicPartition;
@@ -118,6 +120,10 @@ impl ReadStore for SqliteStore {
 
     fn views_ddl(&self, declaration: &Declaration) -> Vec<String> {
         declaration.views.iter().map(|view| views::create_view(declaration, view)).collect()
+    }
+
+    async fn condition(&self, _declarations: &[&Declaration]) -> Result<Condition, StoreError> {
+        condition::condition(&self.connections).await
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {
