@@ -18,6 +18,7 @@ use crate::decode::registry::{HttpRegistry, RegistryError, Schemas};
 use crate::http::{self, HttpError, Pages};
 use crate::pipeline::publish::DeadLetterTopic;
 use crate::pipeline::service::{CatchUp as Far, Outside, PrepareError, Service, Ways};
+pub use crate::pipeline::tally::Totals;
 use crate::projection::{Declaration, Projection, spec};
 use crate::record::TopicPartition;
 use crate::source::kafka::KafkaCluster;
@@ -332,6 +333,8 @@ pub trait RunWatcher: Send + Sync {
     fn started(&self, versions: &[VersionKey], listen: Option<SocketAddr>);
     /// About once a second, with [`Until::CaughtUp`].
     fn progress(&self, progress: CatchUp);
+    /// At the end, with what this process has done.
+    fn ended(&self, totals: Totals);
 }
 
 /// Runs until told to stop, or until caught up.
@@ -453,6 +456,7 @@ async fn serve(
     }
     // A panic in there has been logged; the process ends all the same.
     drop(running.await);
+    watcher.ended(service.totals());
     Ok(outcome)
 }
 

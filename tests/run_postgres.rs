@@ -14,7 +14,13 @@ async fn records_become_rows_dead_letters_and_offsets() {
     shop.send("c00004", r#"{"kind":"SomethingElse"}"#).await;
     shop.kafka.send(Out { topic: &shop.topic, key: Some(b"c00005"), value: None, ..Out::default() }).await;
 
-    shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    let ended = shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    let summary =
+        "caught up: 2005 records, 2 of them dead letters (`projector dlq list`), 1 without a handler\n";
+    assert_eq!(ended.stdout, summary);
+    for told in ["reason=invalid_json", "reason=value_out_of_range", "event_type=\"SomethingElse\""] {
+        assert_eq!(ended.stderr.matches(told).count(), 1, "{told}: {}", ended.stderr);
+    }
 
     let mut expected = paid;
     expected.remove("c00005");
@@ -145,6 +151,11 @@ async fn a_quarantined_partition_waits_for_resume_while_the_others_go_on() {
         positions,
         [[bad_partition.to_string(), bad_offset.to_string(), "value_out_of_range".to_owned()]]
     );
+    // Asked for while nobody runs, and tried by the next who does: the record is as bad as before.
+    shop.place.run(&["resume", "orders"]).expect_code(0);
+    shop.place.run(&["run", "--until-caught-up"]).expect_code(1);
+    let requests = "select count(*)::text from {s}.projector_positions where request is not null";
+    assert_eq!(shop.database.one(requests).await, "0");
     let mut running = shop.place.start("run", &["run"]);
     eventually("the partitions are owned", || owners(&shop, 1)).await;
     shop.place
@@ -213,5 +224,84 @@ async fn readers_see_no_view_before_the_boundary() {
     assert_eq!(first_seen, "20000", "the first thing that a reader sees is the whole view");
     running.signal("TERM");
     assert_eq!(running.ended().await.code(), Some(0));
+    shop.database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_end_leaves_no_dead_letter_unpublished() {
+    let shop = Shop::open(2).await;
+    let bad = (0..450).map(|number| (format!("c{number:05}"), "not JSON".to_owned()));
+    shop.kafka.send_all(&shop.topic, bad).await;
+    shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    let waiting = "select count(*)::text from {s}.projector_dead_letters where published_at is null";
+    assert_eq!(shop.database.one(waiting).await, "0");
+    let published = shop.kafka.read_all(&shop.dead_letter_topic());
+    let ids: std::collections::BTreeSet<_> =
+        published.iter().filter_map(|message| header(message, "projector.id")).collect();
+    assert_eq!((ids.len(), published.len()), (450, 450));
+    shop.database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_that_is_too_large_for_its_topic_goes_without_what_is_large() {
+    let shop = Shop::open(1).await;
+    let topic = format!("{}.small", shop.prefix);
+    shop.kafka.create_topic(&topic, 1, &[("max.message.bytes", "2000")]).await;
+    shop.change_config("http:", &format!("dead_letter: {{ topic: {topic} }}\nhttp:"));
+    let large = "x".repeat(3000);
+    shop.send("c1", &large).await;
+    shop.send(&large, "not JSON").await;
+    shop.send("c3", "not JSON").await;
+    shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    let published = shop.kafka.read_all(&topic);
+    let mut omitted: Vec<_> = published
+        .iter()
+        .map(|message| (header(message, "projector.value_omitted"), header(message, "projector.key_omitted")))
+        .collect();
+    omitted.sort();
+    let yes = || Some("true".to_owned());
+    assert_eq!(omitted, [(None, None), (yes(), None), (yes(), yes())]);
+    let kept = shop
+        .database
+        .one("select sum(length(key) + length(value))::text from {s}.projector_dead_letters")
+        .await;
+    assert_eq!(kept, (2 + 3000 + 3000 + 8 + 2 + 8).to_string(), "the table has all of it");
+    shop.database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_was_made_anew_ends_the_run_with_a_quarantine() {
+    let shop = Shop::open(1).await;
+    let expected = shop.pay(100, 10).await;
+    shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    shop.kafka.delete_topic(&shop.topic).await;
+    shop.kafka.create_topic(&shop.topic, 1, &[]).await;
+    shop.pay(100, 10).await;
+    let ended = shop.place.run(&["run", "--until-caught-up"]).expect_code(1);
+    assert!(ended.stderr.contains("topic_recreated"), "{}", ended.stderr);
+    assert_eq!(shop.customers().await, expected);
+    shop.database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_with_the_former_mapping_owns_nothing_of_the_new_one() {
+    let shop = Shop::open(2).await;
+    let expected = shop.pay(200, 20).await;
+    let mut former = shop.place.start("former", &["run"]);
+    eventually("caught up", || async { (shop.progress().await == 200).then_some(()) }).await;
+    shop.place.run(&["retire", "orders@1", "--execute"]).expect_code(0);
+    // It stands still, and hears of it all the same.
+    eventually("the former instance lets go", || async {
+        former.log().contains("no longer served").then_some(())
+    })
+    .await;
+    let path = shop.place.path().join("orders.v1.yaml");
+    let text = std::fs::read_to_string(&path).expect("the file");
+    shop.place.write("orders.v1.yaml", &text.replace("note: value.note", "note: value.kind"));
+    shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    assert_eq!(shop.customers().await, expected);
+    let notes = shop.database.one("select string_agg(distinct note, ',') from {s}.customers").await;
+    assert_eq!(notes, "Paid");
+    former.kill();
     shop.database.drop().await;
 }

@@ -1,7 +1,8 @@
 //! `projector run`
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 use serde::Serialize;
@@ -9,7 +10,7 @@ use serde::Serialize;
 use super::exit::{Exit, Failure};
 use super::output::{Output, Progress, Shape, complain};
 use super::{Context, signals};
-use crate::app::{self, CatchUp, RunOptions, RunOutcome, RunWatcher, Until};
+use crate::app::{self, CatchUp, RunOptions, RunOutcome, RunWatcher, Totals, Until};
 use crate::store::VersionKey;
 
 /// Arguments of `run`.
@@ -43,7 +44,7 @@ enum Line {
     /// How far it is, with `--until-caught-up`.
     Progress(CatchUp),
     /// The last line. `outcome`: `stopped`, `caught_up` or `quarantined`.
-    Ended { outcome: &'static str, quarantined: Vec<QuarantinedObject> },
+    Ended { outcome: &'static str, totals: Totals, quarantined: Vec<QuarantinedObject> },
 }
 
 #[derive(Debug, Serialize)]
@@ -63,16 +64,31 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<Exit, Failur
     let watcher = Arc::new(Watcher {
         output: context.output,
         progress: args.until_caught_up.then(|| Progress::new("records", context.output.shape)),
+        totals: Mutex::default(),
     });
     let outcome = app::run(settings, RunOptions { names: args.names, until }, watcher.clone(), stop).await;
     if let Some(progress) = &watcher.progress {
         progress.end();
     }
-    told(context, &outcome?)
+    let totals = *watcher.totals.lock().unwrap_or_else(PoisonError::into_inner);
+    told(context, &outcome?, totals)
+}
+
+/// What was done, for people.
+fn summary(totals: Totals) -> String {
+    let Totals { records, dead_letters, ignored } = totals;
+    let mut text = format!("{records} records");
+    if dead_letters > 0 {
+        let _ = write!(text, ", {dead_letters} of them dead letters (`projector dlq list`)");
+    }
+    if ignored > 0 {
+        let _ = write!(text, ", {ignored} without a handler");
+    }
+    text
 }
 
 /// Prints how the run ended.
-fn told(context: &Context, outcome: &RunOutcome) -> Result<Exit, Failure> {
+fn told(context: &Context, outcome: &RunOutcome, totals: Totals) -> Result<Exit, Failure> {
     let (exit, name, quarantined) = match outcome {
         RunOutcome::Stopped => (Exit::Done, "stopped", [].as_slice()),
         RunOutcome::CaughtUp => (Exit::Done, "caught_up", [].as_slice()),
@@ -90,12 +106,12 @@ fn told(context: &Context, outcome: &RunOutcome) -> Result<Exit, Failure> {
                 detail: why.detail.clone(),
             })
             .collect();
-        context.output.json_line(&Line::Ended { outcome: name, quarantined })?;
+        context.output.json_line(&Line::Ended { outcome: name, totals, quarantined })?;
         return Ok(exit);
     }
     match outcome {
-        RunOutcome::Stopped => {}
-        RunOutcome::CaughtUp => context.output.text("caught up\n")?,
+        RunOutcome::Stopped => complain(&format!("stopped: {}", summary(totals))),
+        RunOutcome::CaughtUp => context.output.text(&format!("caught up: {}\n", summary(totals)))?,
         RunOutcome::Quarantined(partitions) => {
             for (version, partition, why) in partitions {
                 complain(&format!(
@@ -112,6 +128,7 @@ fn told(context: &Context, outcome: &RunOutcome) -> Result<Exit, Failure> {
 struct Watcher {
     output: Output,
     progress: Option<Progress>,
+    totals: Mutex<Totals>,
 }
 
 impl Watcher {
@@ -141,5 +158,9 @@ impl RunWatcher for Watcher {
             let done = progress.total_records.saturating_sub(progress.remaining_records);
             bar.set(done, progress.total_records);
         }
+    }
+
+    fn ended(&self, totals: Totals) {
+        *self.totals.lock().unwrap_or_else(PoisonError::into_inner) = totals;
     }
 }

@@ -194,6 +194,7 @@ mod tests {
             version: VersionKey { projection: "catalogue".into(), version: 1 },
             version_state: VersionState::Live,
             partition: TopicPartition::new("shop.products", number),
+            topic_id: None,
             position: NextOffset::new(90),
             boundary: NextOffset::new(80),
             epoch: Epoch::new(3),
@@ -204,6 +205,7 @@ mod tests {
             owner_alive: true,
             blocked: None,
             quarantine: None,
+            is_resume_requested: false,
             open_dead_letters: 1,
             oldest_dead_letter_at: None,
         }

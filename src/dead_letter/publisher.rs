@@ -67,7 +67,10 @@ impl Publisher {
             .set("client.id", "projector-dead-letters")
             .set("queue.buffering.max.kbytes", "16384")
             .set("message.timeout.ms", SEND_TIMEOUT.as_millis().to_string())
-            .set("linger.ms", "5");
+            // The size limit of a topic is one of batches: a record goes alone, so that the limit is that of the record.
+            .set("batch.num.messages", "1")
+            .set("message.max.bytes", "10485760")
+            .set("linger.ms", "0");
         for (name, value) in kafka.properties.iter().chain(&kafka.producer_properties) {
             config.set(name, value.expose_secret());
         }
@@ -80,7 +83,7 @@ impl Publisher {
     }
 
     /// Sends one dead letter and waits for the acknowledgement of all replicas in sync. A record that the topic is too
-    /// small for goes without its value, and says so.
+    /// small for goes without its value, and if that does not help, without its key and its own headers, too; it says so.
     ///
     /// # Errors
     /// It was not acknowledged; it may have been written all the same.
@@ -90,13 +93,16 @@ impl Publisher {
         letter: &DeadLetter,
         styles: &[HeaderStyle],
     ) -> Result<(), PublishError> {
-        match self.send(topic, letter, styles, Value::Whole).await {
-            Err(error) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) => {
-                self.send(topic, letter, styles, Value::Omitted).await
+        let mut sent = self.send(topic, letter, styles, Shape::Whole).await;
+        for smaller in [Shape::WithoutValue, Shape::Bare] {
+            match &sent {
+                Err(error) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) => {
+                    sent = self.send(topic, letter, styles, smaller).await;
+                }
+                _ => break,
             }
-            other => other,
         }
-        .map_err(|error| refusal(topic, &error))
+        sent.map_err(|error| refusal(topic, &error))
     }
 
     async fn send(
@@ -104,31 +110,35 @@ impl Publisher {
         topic: &str,
         letter: &DeadLetter,
         styles: &[HeaderStyle],
-        value: Value,
+        shape: Shape,
     ) -> Result<(), KafkaError> {
-        let headers = headers(letter, styles, value);
+        let headers = headers(letter, styles, shape);
         let mut record: FutureRecord<'_, [u8], [u8]> = FutureRecord::to(topic).headers(headers);
-        if let Some(key) = &letter.record.key {
+        if let (Some(key), Shape::Whole | Shape::WithoutValue) = (&letter.record.key, shape) {
             record = record.key(key);
         }
-        if let (Some(payload), Value::Whole) = (&letter.record.value, value) {
+        if let (Some(payload), Shape::Whole) = (&letter.record.value, shape) {
             record = record.payload(payload);
         }
         self.producer.send(record, SEND_TIMEOUT).await.map(drop).map_err(|(error, _)| error)
     }
 }
 
+/// How much of the record is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Value {
+enum Shape {
     Whole,
-    Omitted,
+    WithoutValue,
+    /// Neither value nor key nor headers of its own: our headers say where it stands.
+    Bare,
 }
 
 /// The headers of a published dead letter: the record's own, then ours.
-fn headers(letter: &DeadLetter, styles: &[HeaderStyle], value: Value) -> OwnedHeaders {
-    let ours = our_headers(letter, styles, value);
-    let mut headers = OwnedHeaders::new_with_capacity(letter.record.headers.len() + ours.len());
-    for header in &letter.record.headers {
+fn headers(letter: &DeadLetter, styles: &[HeaderStyle], shape: Shape) -> OwnedHeaders {
+    let ours = our_headers(letter, styles, shape);
+    let own = if shape == Shape::Bare { &[] } else { &letter.record.headers[..] };
+    let mut headers = OwnedHeaders::new_with_capacity(own.len() + ours.len());
+    for header in own {
         if !ours.iter().any(|(name, _)| *name == &*header.name) {
             headers = headers.insert(Header { key: &header.name, value: header.value.as_deref() });
         }
@@ -139,7 +149,7 @@ fn headers(letter: &DeadLetter, styles: &[HeaderStyle], value: Value) -> OwnedHe
     headers
 }
 
-fn our_headers(letter: &DeadLetter, styles: &[HeaderStyle], value: Value) -> Vec<(&'static str, String)> {
+fn our_headers(letter: &DeadLetter, styles: &[HeaderStyle], shape: Shape) -> Vec<(&'static str, String)> {
     let at = &letter.record.coordinates;
     let fault = &letter.fault;
     let mut ours = vec![
@@ -160,7 +170,8 @@ fn our_headers(letter: &DeadLetter, styles: &[HeaderStyle], value: Value) -> Vec
         ("projector.constraint", fault.constraint.clone()),
         ("projector.sqlstate", fault.sqlstate.clone()),
         ("projector.schema_id", letter.schema_id.map(|id| id.to_string())),
-        ("projector.value_omitted", (value == Value::Omitted).then(|| "true".to_owned())),
+        ("projector.value_omitted", (shape != Shape::Whole).then(|| "true".to_owned())),
+        ("projector.key_omitted", (shape == Shape::Bare).then(|| "true".to_owned())),
     ];
     ours.extend(optional.into_iter().filter_map(|(name, text)| Some((name, text?))));
     if styles.contains(&HeaderStyle::Connect) {
@@ -235,7 +246,7 @@ mod tests {
     #[test]
     fn the_records_own_headers_stay_and_ours_are_replaced() {
         let own = vec![("trace", Some(&b"a"[..])), ("trace", None), ("projector.reason", Some(&b"old"[..]))];
-        let headers = headers(&letter(own), &[HeaderStyle::Projector], Value::Whole);
+        let headers = headers(&letter(own), &[HeaderStyle::Projector], Shape::Whole);
         assert_eq!(found(&headers, "trace"), [Some("a".to_owned()), None]);
         assert_eq!(found(&headers, "projector.reason"), [Some("invalid_json".to_owned())]);
         assert_eq!(found(&headers, "projector.id"), [Some("orders@2/shop.orders:3:41".to_owned())]);
@@ -246,9 +257,20 @@ mod tests {
 
     #[test]
     fn the_connect_style_adds_its_headers() {
-        let headers =
-            headers(&letter(Vec::new()), &[HeaderStyle::Projector, HeaderStyle::Connect], Value::Omitted);
+        let headers = headers(
+            &letter(Vec::new()),
+            &[HeaderStyle::Projector, HeaderStyle::Connect],
+            Shape::WithoutValue,
+        );
         assert_eq!(found(&headers, "__connect.errors.offset"), [Some("41".to_owned())]);
         assert_eq!(found(&headers, "projector.value_omitted"), [Some("true".to_owned())]);
+    }
+
+    #[test]
+    fn a_bare_letter_has_our_headers_only() {
+        let headers = headers(&letter(vec![("trace", None)]), &[HeaderStyle::Projector], Shape::Bare);
+        assert!(found(&headers, "trace").is_empty());
+        assert_eq!(found(&headers, "projector.key_omitted"), [Some("true".to_owned())]);
+        assert_eq!(found(&headers, "projector.id"), [Some("orders@2/shop.orders:3:41".to_owned())]);
     }
 }

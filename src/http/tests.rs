@@ -80,6 +80,7 @@ fn partition(number: i32) -> PartitionStatus {
         version: version("catalogue"),
         version_state: VersionState::Live,
         partition: TopicPartition::new("shop.products", number),
+        topic_id: None,
         position: NextOffset::new(90),
         boundary: NextOffset::new(80),
         epoch: Epoch::new(3),
@@ -90,6 +91,7 @@ fn partition(number: i32) -> PartitionStatus {
         owner_alive: true,
         blocked: None,
         quarantine: None,
+        is_resume_requested: false,
         open_dead_letters: 2,
         oldest_dead_letter_at: Some((now_millis() - 60_000) * 1000),
     }

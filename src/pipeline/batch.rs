@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::tally::Tally;
 use crate::dead_letter::DeadLetter;
 use crate::decode::{self, Decoder, SchemaId, Undecoded};
 use crate::fault::{Reason, RecordFault, Stage};
@@ -14,13 +15,13 @@ use crate::position::NextOffset;
 use crate::projection::{Changes, Declaration, Event, Mapped, OnError, Projection, Table, UnknownEvents};
 use crate::record::Record;
 use crate::store::VersionKey;
-use crate::telemetry;
 
 /// Takes records of one version through the stages before fold. Pure but for the cache of schemas.
 pub struct Reader {
     projection: Arc<dyn Projection>,
     version: VersionKey,
     decoders: Arc<[Decoder]>,
+    tally: Arc<Tally>,
     changes: Changes,
 }
 
@@ -51,8 +52,13 @@ pub enum Outcome {
 impl Reader {
     /// A reader for a projection; `decoders` in the order of its sources.
     #[must_use]
-    pub fn new(projection: Arc<dyn Projection>, version: VersionKey, decoders: Arc<[Decoder]>) -> Self {
-        Self { projection, version, decoders, changes: Changes::new() }
+    pub fn new(
+        projection: Arc<dyn Projection>,
+        version: VersionKey,
+        decoders: Arc<[Decoder]>,
+        tally: Arc<Tally>,
+    ) -> Self {
+        Self { projection, version, decoders, tally, changes: Changes::new() }
     }
 
     /// The projection's declaration.
@@ -94,7 +100,7 @@ impl Reader {
         if mapped == Mapped::Ignored {
             let name = event.event_type.unwrap_or("tombstone");
             refuse_unknown(declaration, name).map_err(Undecoded::Fault)?;
-            telemetry::event_ignored(&self.version, topic, name);
+            self.tally.ignored(&self.version, topic, name);
         }
         let changes = validate(&declaration.tables, self.changes.take()).map_err(Undecoded::Fault)?;
         match judge::judge() {

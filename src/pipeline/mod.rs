@@ -7,6 +7,7 @@
 //! - [`batch`]: records read and folded.
 //! - [`writer`]: a lane's transaction, and the search for what the store refuses.
 //! - [`publish`]: dead letters on their way to their topic.
+//! - [`tally`]: what was done, for the log and the last words.
 //! - [`retry`]: the only place that classifies errors.
 
 pub mod batch;
@@ -16,6 +17,7 @@ pub mod retry;
 pub mod runner;
 pub mod service;
 pub mod supervisor;
+pub mod tally;
 pub mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, Semaphore};
 
+use self::tally::Tally;
 use crate::decode::Decoder;
 use crate::decode::registry::Schemas;
 use crate::projection::{Declaration, Projection};
@@ -120,6 +123,8 @@ pub struct VersionParts {
     /// Partitions with more unpublished dead letters than may wait.
     backlogged: RwLock<BTreeSet<TopicPartition>>,
     publish: Notify,
+    /// What this process has done with the version's records.
+    pub tally: Arc<Tally>,
 }
 
 impl VersionParts {
@@ -147,13 +152,14 @@ impl VersionParts {
             owned: RwLock::default(),
             backlogged: RwLock::default(),
             publish: Notify::new(),
+            tally: Arc::default(),
         }
     }
 
     /// A reader of its own for a runner.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        Reader::new(self.projection.clone(), self.version.clone(), self.decoders.clone())
+        Reader::new(self.projection.clone(), self.version.clone(), self.decoders.clone(), self.tally.clone())
     }
 
     /// The id that a topic had when the cluster was last asked.

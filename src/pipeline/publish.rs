@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use super::VersionParts;
@@ -25,8 +26,6 @@ use crate::store::{DeadLetterKey, SharedStore, StoreError, VersionState};
 const PAGE: u32 = 100;
 /// How often what waits is counted while publishing does not come to an end.
 const COUNT: Duration = Duration::from_secs(1);
-/// How long a shutdown waits for an acknowledgement.
-const DRAIN: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(5);
 /// A promotion by command wakes nobody.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -41,7 +40,8 @@ pub trait DeadLetterTopic: Send + Sync + 'static {
     async fn publish(&self, letter: &DeadLetter) -> Result<(), PublishError>;
 }
 
-/// Publishes the dead letters of one version until `stop` is cancelled.
+/// Publishes the dead letters of one version until `stop` is cancelled, and then once more, so that a clean end leaves none
+/// behind. Whoever stops it bounds that in time.
 pub async fn run(
     store: SharedStore,
     parts: Arc<VersionParts>,
@@ -51,17 +51,16 @@ pub async fn run(
 ) {
     let mut is_retry = false;
     loop {
-        tokio::select! {
+        let is_last = tokio::select! {
             biased;
-            () = stop.cancelled() => return,
-            () = parts.publish_wanted() => {}
-            () = tokio::time::sleep(if is_retry { RETRY } else { LOOK_AGAIN }) => {}
-        }
-        let mut publishing = pin!(pages(&store, &parts, topic.as_ref(), &stop));
+            () = stop.cancelled() => true,
+            () = parts.publish_wanted() => false,
+            () = tokio::time::sleep(if is_retry { RETRY } else { LOOK_AGAIN }) => false,
+        };
+        let mut publishing = pin!(pages(&store, &parts, topic.as_ref()));
         let outcome = loop {
             tokio::select! {
                 outcome = &mut publishing => break outcome,
-                () = given_up(&stop) => return,
                 () = tokio::time::sleep(COUNT) => count_waiting(&store, &parts, max_waiting).await,
             }
         };
@@ -76,13 +75,10 @@ pub async fn run(
                 true
             }
         };
+        if is_last {
+            return;
+        }
     }
-}
-
-/// Returns a moment after `stop`: what is not acknowledged by then goes again after the next start.
-async fn given_up(stop: &CancellationToken) {
-    stop.cancelled().await;
-    tokio::time::sleep(DRAIN).await;
 }
 
 /// Finds the partitions with more than `max_waiting` dead letters that are not published.
@@ -117,7 +113,6 @@ async fn pages(
     store: &SharedStore,
     parts: &VersionParts,
     topic: &dyn DeadLetterTopic,
-    stop: &CancellationToken,
 ) -> Result<(), PagesError> {
     let versions = store.versions().await?;
     let of_ours = versions.iter().filter(|row| row.key.projection == parts.version.projection);
@@ -126,7 +121,7 @@ async fn pages(
     }
     let mut failure = Ok(());
     for partition in parts.owned_partitions() {
-        while !stop.is_cancelled() {
+        loop {
             match page(store, parts, &partition, topic).await {
                 Ok(sent) if sent < PAGE as usize => break,
                 Ok(_) => {}
@@ -148,15 +143,14 @@ async fn page(
     topic: &dyn DeadLetterTopic,
 ) -> Result<usize, PagesError> {
     let page = store.unpublished(&parts.version, partition, PAGE).await?;
+    // In order, all on their way at a time.
+    let answers = join_all(page.iter().map(|stored| topic.publish(&stored.letter))).await;
     let mut sent: Vec<DeadLetterKey> = Vec::with_capacity(page.len());
     let mut failure = None;
-    for stored in &page {
-        match topic.publish(&stored.letter).await {
+    for (stored, answer) in page.iter().zip(answers) {
+        match answer {
             Ok(()) => sent.push(stored.letter.key()),
-            Err(error) => {
-                failure = Some(error);
-                break;
-            }
+            Err(error) => failure = failure.or(Some(error)),
         }
     }
     if !sent.is_empty() {

@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::publish::{self, DeadLetterTopic};
 use super::retry::{self, Backoff, Class};
+use super::tally::Totals;
 use super::{Budget, Shared, VersionParts, supervisor};
 use crate::config::settings::LimitSettings;
 use crate::decode::registry::Schemas;
@@ -27,6 +29,9 @@ use crate::store::{
     SharedStore, StoreError, VersionKey, VersionState,
 };
 use crate::telemetry::Health;
+
+/// Dead letters get at least so long to be acknowledged at the end.
+const LAST_LETTERS: Duration = Duration::from_secs(1);
 
 /// Why a service could not be prepared.
 #[derive(Debug, thiserror::Error)]
@@ -98,8 +103,27 @@ pub struct Service {
     cluster: Arc<dyn Cluster>,
     versions: Vec<Arc<VersionParts>>,
     dead_letter_topics: BTreeMap<String, Arc<dyn DeadLetterTopic>>,
-    /// Readable ends when the service was prepared.
-    ends: BTreeMap<(String, TopicPartition), NextOffset>,
+    /// The log as it was when the service was prepared.
+    logs: BTreeMap<(String, TopicPartition), LogSeen>,
+}
+
+/// What the broker said of one partition.
+#[derive(Debug, Clone)]
+struct LogSeen {
+    topic_id: Option<String>,
+    end: NextOffset,
+}
+
+impl LogSeen {
+    /// Whether a position has reached the end. One of another log has not; one behind the end has if its owner can read
+    /// so far: another instance may have gone on meanwhile, or the log may have been cut.
+    fn is_reached(&self, row: &PartitionStatus) -> bool {
+        let is_other =
+            matches!((&self.topic_id, &row.topic_id), (Some(seen), Some(of_row)) if seen != of_row);
+        !is_other
+            && (row.position == self.end
+                || row.position > self.end && row.readable_end.is_some_and(|end| end >= row.position))
+    }
 }
 
 impl Service {
@@ -119,7 +143,7 @@ impl Service {
         outside.health.laid_out();
         let cluster_id = waiting(stop, "kafka", || outside.cluster.cluster_id()).await?;
         let mut versions = Vec::new();
-        let mut ends = BTreeMap::new();
+        let mut logs = BTreeMap::new();
         for projection in projections {
             let declaration = Arc::new(projection.declaration().clone());
             let group = format!("{}.{}.v{}", ways.group_prefix, declaration.name, declaration.version);
@@ -127,7 +151,8 @@ impl Service {
             let described = waiting(stop, "kafka", || outside.cluster.describe(&topics)).await?;
             let partitions = starts(&declaration, &described);
             for start in &partitions {
-                ends.insert((declaration.name.clone(), start.partition.clone()), start.boundary);
+                let seen = LogSeen { topic_id: start.topic_id.clone(), end: start.boundary };
+                logs.insert((declaration.name.clone(), start.partition.clone()), seen);
             }
             let log = LogIdentity { cluster_id: cluster_id.clone(), consumer_group: group.clone() };
             let registration = Registration { declaration: declaration.clone(), log, partitions };
@@ -158,12 +183,18 @@ impl Service {
             health: outside.health,
         };
         let dead_letter_topics = outside.dead_letter_topics;
-        Ok(Self { shared: Arc::new(shared), cluster: outside.cluster, versions, dead_letter_topics, ends })
+        Ok(Self { shared: Arc::new(shared), cluster: outside.cluster, versions, dead_letter_topics, logs })
     }
 
     /// The versions that are served.
     pub fn versions(&self) -> impl Iterator<Item = &VersionKey> {
         self.versions.iter().map(|parts| &parts.version)
+    }
+
+    /// What has been done with records since the service was prepared.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.versions.iter().map(|parts| parts.tally.totals()).fold(Totals::default(), std::ops::Add::add)
     }
 
     /// The store.
@@ -193,9 +224,23 @@ impl Service {
                 ));
             }
         }
-        while tasks.join_next().await.is_some() {}
+        let mut stopped_at = None;
+        loop {
+            tokio::select! {
+                () = stop.cancelled(), if stopped_at.is_none() => stopped_at = Some(Instant::now()),
+                ended = tasks.join_next() => if ended.is_none() { break },
+            }
+        }
         stop_publishing.cancel();
-        while publishers.join_next().await.is_some() {}
+        // What is not acknowledged by then goes again after the next start.
+        let now = Instant::now();
+        let last_moment = (stopped_at.unwrap_or(now) + self.shared.grace).max(now + LAST_LETTERS);
+        let all_published = async { while publishers.join_next().await.is_some() {} };
+        if tokio::time::timeout_at(last_moment, all_published).await.is_err() {
+            tracing::warn!(
+                "some dead letters are not published yet; they are when the version is served again"
+            );
+        }
         if let Err(error) = self.shared.store.sign_off(&self.shared.instance).await {
             tracing::info!(%error, "signing off failed; the heartbeat runs out by itself");
         }
@@ -209,26 +254,26 @@ impl Service {
     /// The store did not answer.
     pub async fn catch_up(&self) -> Result<CatchUp, StoreError> {
         let rows = self.shared.store.status(None).await?;
-        let mut far = CatchUp { partitions: self.ends.len(), ..CatchUp::default() };
-        for ((projection, partition), end) in &self.ends {
+        let mut far = CatchUp { partitions: self.logs.len(), ..CatchUp::default() };
+        for ((projection, partition), log) in &self.logs {
             let is_row = |row: &&PartitionStatus| {
                 row.version.projection.as_ref() == projection.as_str()
                     && row.partition == *partition
                     && row.version_state != VersionState::Retired
             };
             let row = rows.iter().find(is_row);
-            let remaining = row.map_or(0, |row| row.position.lag_to(*end));
-            far.remaining_records += remaining;
-            let is_there =
-                row.is_some_and(|row| row.position >= *end && row.version_state == VersionState::Live);
-            if !is_there {
+            far.remaining_records += row.map_or(0, |row| row.position.lag_to(log.end));
+            let is_reached = row.is_some_and(|row| log.is_reached(row));
+            if !row.is_some_and(|row| is_reached && row.version_state == VersionState::Live) {
                 far.partitions_behind += 1;
             }
-            match row.filter(|_| remaining > 0).and_then(|row| Some((row, row.quarantine.as_ref()?))) {
+            // A request is carried out by whoever claims the partition: that may be this process in a moment.
+            let stopped = row.filter(|row| !row.is_resume_requested);
+            match stopped.and_then(|row| Some((row, row.quarantine.as_ref()?))) {
                 Some((row, why)) => {
                     far.quarantined.push((row.version.clone(), partition.clone(), why.clone()));
                 }
-                None if row.is_none_or(|row| row.position < *end) => far.on_their_way += 1,
+                None if !is_reached => far.on_their_way += 1,
                 None => {}
             }
         }

@@ -380,6 +380,7 @@ async fn a_fenced_owner_claims_again_only_once_the_broker_confirms_it() {
         version: rows[0].key.clone(),
         partition: Scene::name(0),
         topic_id: Some("id-1".to_owned()),
+        digest: rows[0].digest.clone(),
         instance: crate::store::InstanceId("other".into()),
     };
     scene.store.claim(&claim).await.expect("claimed");
@@ -541,7 +542,7 @@ async fn dead_letters_that_cannot_be_published_stop_their_partition_at_a_limit()
     assert_eq!((row.position, row.blocked.is_some()), (NextOffset::new(4), true));
 
     scene.dead_letter_topic.is_closed.store(false, Ordering::SeqCst);
-    // What hung is given up at the restart, and goes again.
+    // What hangs is given up within the grace, and goes again after the restart.
     scene.stop().await;
     scene.start_again("dead_letter").await;
     scene.member.assign(&[Scene::name(0), Scene::name(1)]);

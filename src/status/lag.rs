@@ -50,6 +50,7 @@ pub(super) mod tests {
             version: VersionKey { projection: "catalogue".into(), version: 1 },
             version_state: VersionState::Live,
             partition: TopicPartition::new("shop.products", number),
+            topic_id: None,
             position: NextOffset::new(100),
             boundary: NextOffset::new(80),
             epoch: Epoch::new(3),
@@ -60,6 +61,7 @@ pub(super) mod tests {
             owner_alive: true,
             blocked: None,
             quarantine: None,
+            is_resume_requested: false,
             open_dead_letters: 0,
             oldest_dead_letter_at: None,
         }

@@ -308,6 +308,7 @@ impl<'h> Scene<'h> {
             version: self.version.clone(),
             partition: partition(number),
             topic_id: Some("topic-1".into()),
+            digest: self.declaration.digest.clone(),
             instance: instance(by),
         };
         self.store.claim(&request).await.expect("claimed")

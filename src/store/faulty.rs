@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Advance, Applied, ClaimRequest, Claimed, DeadLetterFilter, DeadLetterKey, InstanceId, InstanceReport,
-    OperatorRequest, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
+    Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
     ResumeRequest, RetirePlan, Rows, SharedStore, StoreError, StoredDeadLetter, Transaction, VersionKey,
     VersionRow,
 };
@@ -236,7 +236,7 @@ impl ReadStore for FaultyStore {
         self.inner.dead_letters(filter).await
     }
 
-    async fn observe(&self, report: &InstanceReport) -> Result<Vec<OperatorRequest>, StoreError> {
+    async fn observe(&self, report: &InstanceReport) -> Result<Observed, StoreError> {
         trip(&self.observations)?;
         self.inner.observe(report).await
     }
@@ -305,6 +305,7 @@ mod tests {
                 version: self.version.clone(),
                 partition: partition(0),
                 topic_id: None,
+                digest: contract::declaration(vec![contract::items()]).digest,
                 instance: contract::instance("one"),
             };
             self.store.claim(&request).await

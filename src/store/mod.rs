@@ -97,8 +97,9 @@ pub trait ReadStore: Send + Sync + 'static {
     async fn dead_letters(&self, filter: &DeadLetterFilter) -> Result<Vec<StoredDeadLetter>, StoreError>;
 
     /// Writes this instance's heartbeat and observations in one transaction, outside the revisions, and returns the
-    /// requests of operators for the observed partitions. Rows of other instances are left alone.
-    async fn observe(&self, report: &InstanceReport) -> Result<Vec<OperatorRequest>, StoreError>;
+    /// requests of operators for the observed partitions, and those that have another owner by now. Rows of other
+    /// instances are left alone.
+    async fn observe(&self, report: &InstanceReport) -> Result<Observed, StoreError>;
 
     /// Removes this instance's heartbeat, at the end of a clean shutdown.
     async fn sign_off(&self, instance: &InstanceId) -> Result<(), StoreError>;

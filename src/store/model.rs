@@ -120,8 +120,20 @@ pub struct ClaimRequest {
     pub partition: TopicPartition,
     /// The topic's id as the broker gives it now, where it does.
     pub topic_id: Option<String>,
+    /// The digest of the mapping that the claimer applies; see [`Declaration::digest`].
+    pub digest: String,
     /// The claiming instance.
     pub instance: InstanceId,
+}
+
+/// What an instance learns when it reports.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Requests of operators for partitions that it owns, by version and partition.
+    pub requests: Vec<OperatorRequest>,
+    /// Partitions that it reported and does not own any more, by version and partition: claimed by somebody else, or gone
+    /// with a retired version. The epoch is the one that it reported.
+    pub lost: Vec<(VersionKey, TopicPartition, Epoch)>,
 }
 
 /// What a claim found.
@@ -131,7 +143,7 @@ pub enum Claimed {
     Owned(PositionRow),
     /// Another claim was quicker; look again if the group still assigns the partition.
     Lost,
-    /// The version is no longer registered (it has been retired).
+    /// The version is no longer registered with this mapping: it has been retired, and perhaps registered anew.
     Gone,
 }
 
@@ -388,6 +400,8 @@ pub struct PartitionStatus {
     pub version_state: VersionState,
     /// The partition.
     pub partition: TopicPartition,
+    /// The id of the topic that the position belongs to, where it is known.
+    pub topic_id: Option<String>,
     /// The position.
     pub position: NextOffset,
     /// The boundary.
@@ -408,6 +422,8 @@ pub struct PartitionStatus {
     pub blocked: Option<String>,
     /// The quarantine, if the partition is in one.
     pub quarantine: Option<Quarantine>,
+    /// Whether an operator has asked to end the quarantine, and no owner has yet tried.
+    pub is_resume_requested: bool,
     /// Dead letters that are open.
     pub open_dead_letters: i64,
     /// When the oldest open dead letter was written: microseconds since 1970-01-01 UTC.

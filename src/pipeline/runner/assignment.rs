@@ -134,7 +134,8 @@ impl Runner {
                 return Wake::Claimed(name, number, None);
             }
             let topic_id = parts.topic_id(&name.topic);
-            let request = ClaimRequest { version, partition: name.clone(), topic_id, instance };
+            let digest = parts.declaration.digest.clone();
+            let request = ClaimRequest { version, partition: name.clone(), topic_id, digest, instance };
             let answer = store.claim(&request).await;
             Wake::Claimed(name, number, Some(answer))
         });

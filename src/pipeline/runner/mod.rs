@@ -25,7 +25,7 @@ use crate::position::{Epoch, NextOffset};
 use crate::projection::Declaration;
 use crate::record::{Record, TopicPartition};
 use crate::source::{Cluster, Consumed, Revocation, Source, SourceControl, SourceError, SourceEvent};
-use crate::store::{Claimed, OperatorRequest, Promotion, Quarantine, StoreError, VersionKey};
+use crate::store::{Claimed, Observed, Promotion, Quarantine, StoreError, VersionKey};
 use crate::telemetry;
 use crate::telemetry::Heartbeat;
 
@@ -59,7 +59,7 @@ enum Wake {
     Written(usize, Vec<PartResult>),
     Schema(SchemaId, SchemaNews),
     Committed(Vec<(TopicPartition, NextOffset)>, Result<(), SourceError>),
-    Observed(Result<Vec<OperatorRequest>, StoreError>),
+    Observed(Result<Observed, StoreError>),
     Promoted(Result<Promotion, StoreError>),
     Left,
     Panicked(String),

@@ -2,12 +2,12 @@
 
 use super::{COMMIT_TIMEOUT, PromotionState, Runner, Wake};
 use crate::pipeline::partition::{Partition, State, Stopped};
-use crate::position::NextOffset;
+use crate::position::{Epoch, NextOffset};
 use crate::record::TopicPartition;
 use crate::source::SourceError;
 use crate::store::{
-    InstanceReport, Observation, OperatorAction, OperatorRequest, PositionRow, Promotion, QuarantineChange,
-    StoreError,
+    InstanceReport, Observation, Observed, OperatorAction, OperatorRequest, PositionRow, Promotion,
+    QuarantineChange, StoreError,
 };
 use crate::telemetry;
 
@@ -128,17 +128,31 @@ impl Runner {
         self.tasks.spawn(async move { Wake::Observed(store.observe(&report).await) });
     }
 
-    pub(super) fn observed(&mut self, answer: Result<Vec<OperatorRequest>, StoreError>) {
+    pub(super) fn observed(&mut self, answer: Result<Observed, StoreError>) {
         self.observing = false;
         match answer {
-            Ok(requests) => {
-                for request in requests {
-                    if request.version == self.version {
-                        self.resume(&request);
-                    }
+            Ok(observed) => {
+                for request in observed.requests {
+                    self.resume(&request);
+                }
+                for (_, name, epoch) in observed.lost {
+                    self.lost(&name, epoch);
                 }
             }
             Err(error) => tracing::debug!(version = %self.version, %error, "observing failed; trying again"),
+        }
+    }
+
+    /// Somebody else has claimed a partition that stands still, or its version was retired. What is in flight finds out by
+    /// itself.
+    fn lost(&mut self, name: &TopicPartition, epoch: Epoch) {
+        let is_lost = match self.partitions.get(name).map(|partition| &partition.state) {
+            Some(State::Flowing(flow)) => flow.fence.epoch == epoch && !flow.is_in_flight(),
+            Some(State::Quarantined(stopped)) => stopped.fence.epoch == epoch,
+            Some(State::Claiming(_)) | None => false,
+        };
+        if is_lost {
+            self.fenced(name.clone());
         }
     }
 

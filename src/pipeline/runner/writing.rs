@@ -84,10 +84,10 @@ impl Runner {
     pub(super) fn count(&self, result: &PartResult) {
         let durable = &result.durable;
         if durable.records > 0 {
-            telemetry::records_applied(&self.version, &result.partition, durable.records as u64);
+            self.parts.tally.applied(&self.version, &result.partition, durable.records as u64);
         }
         for (stage, reason) in &durable.dead_letters {
-            telemetry::dead_letter(&self.version, &result.partition, *stage, *reason);
+            self.parts.tally.dead_letter(&self.version, &result.partition, *stage, *reason);
         }
         if let Some(age) = durable.oldest.and_then(|oldest| u64::try_from(now_millis() - oldest).ok()) {
             telemetry::event_to_visible(&self.version, Duration::from_millis(age));
@@ -153,16 +153,19 @@ impl Runner {
                 self.control.pause(&name);
                 self.set_state(&name, State::Quarantined(Box::new(stopped)));
             }
-            PartEnd::Fenced => {
-                tracing::warn!(version = %self.version, partition = %name, "fenced: another member owns the partition");
-                telemetry::fence_lost(&self.version, &name);
-                self.control.pause(&name);
-                self.parts.owned(&name, false);
-                self.set_state(&name, State::Claiming(Backoff::up_to(INFRASTRUCTURE_CEILING)));
-                self.confirm(name, Duration::ZERO);
-            }
+            PartEnd::Fenced => self.fenced(name),
             PartEnd::Failed { error, wait, left } => self.failed(&name, &error, wait, left),
         }
+    }
+
+    /// The partition's row is another member's, or gone: nothing of it is applied until it is claimed again.
+    pub(super) fn fenced(&mut self, name: TopicPartition) {
+        tracing::warn!(version = %self.version, partition = %name, "fenced: another member owns the partition, or the version is gone");
+        telemetry::fence_lost(&self.version, &name);
+        self.control.pause(&name);
+        self.parts.owned(&name, false);
+        self.set_state(&name, State::Claiming(Backoff::up_to(INFRASTRUCTURE_CEILING)));
+        self.confirm(name, Duration::ZERO);
     }
 
     pub(super) fn failed(

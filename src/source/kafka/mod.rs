@@ -28,7 +28,7 @@ use client::REQUEST_TIMEOUT;
 use context::Context;
 use idle::IdleEnds;
 use native::DataQueue;
-use thread::{Command, Poller};
+use thread::{Command, Forwards, Poller};
 
 /// Chunks of records that stand between the polling thread and the pipeline.
 const CHUNKS: usize = 2;
@@ -120,6 +120,7 @@ impl Cluster for KafkaCluster {
             commands,
             records: record_sender,
             idle: IdleEnds::new(),
+            forwards: Forwards::new(),
         };
         std::thread::Builder::new().name("consume".to_owned()).spawn(move || poller.run()).map_err(
             |error| SourceError::Unavailable { action: "start a thread", detail: error.to_string() },

@@ -39,6 +39,43 @@ pub(super) struct Poller {
     pub(super) commands: Receiver<Command>,
     pub(super) records: mpsc::Sender<Vec<Consumed>>,
     pub(super) idle: IdleEnds,
+    pub(super) forwards: Forwards,
+}
+
+/// When the queues of partitions are forwarded again. Where a fetch stops, the library takes the forwarding away, and it
+/// does so on a thread of its own, some time after the call: whatever is begun soon after a pause would be read into a
+/// queue that nobody looks at. What stands in such a queue comes along when it is forwarded again, in order.
+#[derive(Debug)]
+pub(super) struct Forwards {
+    done: Instant,
+    settled: Instant,
+}
+
+impl Forwards {
+    /// How often, while something has been begun or paused lately.
+    const SOON: Duration = Duration::from_millis(20);
+    /// How often otherwise.
+    const LATER: Duration = Duration::from_secs(1);
+    /// How long a change counts as late.
+    const UNSETTLED: Duration = Duration::from_secs(5);
+
+    pub(super) fn new() -> Self {
+        let now = Instant::now();
+        Self { done: now, settled: now }
+    }
+
+    fn changed(&mut self) {
+        self.settled = Instant::now() + Self::UNSETTLED;
+    }
+
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = now >= self.done + if now < self.settled { Self::SOON } else { Self::LATER };
+        if is_due {
+            self.done = now;
+        }
+        is_due
+    }
 }
 
 impl Poller {
@@ -65,6 +102,11 @@ impl Poller {
     /// Polls events once and reads once.
     fn turn(&mut self) {
         self.idle.ask(&self.consumer);
+        if self.forwards.is_due() {
+            for name in self.consumer.context().state().added.keys() {
+                self.queue.forward(self.consumer.client(), name);
+            }
+        }
         match self.records.clone().try_reserve() {
             Ok(permit) => {
                 self.poll(Duration::ZERO);
@@ -165,7 +207,8 @@ impl Poller {
         }
     }
 
-    fn begin(&self, name: &TopicPartition, from: NextOffset, stream: StreamId) {
+    fn begin(&mut self, name: &TopicPartition, from: NextOffset, stream: StreamId) {
+        self.forwards.changed();
         let context = self.consumer.context();
         let was_added = {
             let mut state = context.state();
@@ -196,7 +239,8 @@ impl Poller {
     }
 
     /// Stops reading a partition, which drops what was prefetched of it; the group's assignment stays.
-    fn pause(&self, name: &TopicPartition) {
+    fn pause(&mut self, name: &TopicPartition) {
+        self.forwards.changed();
         let context = self.consumer.context();
         if context.state().added.remove(name).is_none() {
             return;

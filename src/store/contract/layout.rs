@@ -359,6 +359,7 @@ pub(crate) async fn retiring_drops_everything_and_frees_the_number(harness: &dyn
         version: scene.version.clone(),
         partition: super::partition(0),
         topic_id: None,
+        digest: scene.declaration.digest.clone(),
         instance: super::instance("late"),
     };
     assert_eq!(scene.store.claim(&request).await, Ok(Claimed::Gone));
@@ -367,4 +368,15 @@ pub(crate) async fn retiring_drops_everything_and_frees_the_number(harness: &dyn
     assert_eq!(scene.store.register(&registration(changed)).await, Ok(Registered::New));
     assert_eq!(scene.rows("select count(*) from items__v1").await, [["0"]]);
     assert_eq!(scene.store.versions().await.expect("versions")[0].state, VersionState::Building);
+
+    // An instance that still has the former mapping owns nothing of the new one, neither by a claim nor by its fence.
+    assert_eq!(scene.store.claim(&request).await, Ok(Claimed::Gone));
+    let new_partition = ClaimRequest { partition: super::partition(77), ..request.clone() };
+    assert_eq!(scene.store.claim(&new_partition).await, Ok(Claimed::Gone));
+    for number in [0, 78] {
+        let partition = super::partition(number);
+        let of_now = ClaimRequest { digest: "d2".into(), partition, ..request.clone() };
+        let Ok(Claimed::Owned(row)) = scene.store.claim(&of_now).await else { panic!("claimed") };
+        assert!(row.fence.epoch > late.expected.epoch, "{:?} after {:?}", row.fence, late.expected);
+    }
 }

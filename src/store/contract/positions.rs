@@ -4,8 +4,8 @@ use super::{Harness, NAME, Scene, advance, instance, item, items, partition, set
 use crate::fold::{Change, RowChange};
 use crate::position::{Epoch, Fence, NextOffset};
 use crate::store::{
-    Advance, Applied, Claimed, InstanceReport, Observation, OperatorAction, OperatorRequest, Outcome,
-    Promotion, Quarantine, QuarantineChange, ResumeOutcome, ResumeRequest, ResumeState, StoreError,
+    Advance, Applied, Claimed, InstanceReport, Observation, Observed, OperatorAction, OperatorRequest,
+    Outcome, Promotion, Quarantine, QuarantineChange, ResumeOutcome, ResumeRequest, ResumeState, StoreError,
     VersionKey, VersionState,
 };
 
@@ -211,10 +211,18 @@ pub(crate) async fn a_request_reaches_the_owner_and_ends_with_the_quarantine(har
         store.observe(&report).await
     };
     let epoch = fence.epoch.get();
-    assert_eq!(observe(epoch).await, Ok(vec![request(OperatorAction::Resume)]));
+    let unclaimed = (scene.version.clone(), partition(1), Epoch::new(1));
+    let asked = |action| Observed { requests: vec![request(action)], lost: vec![unclaimed.clone()] };
+    assert_eq!(observe(epoch).await, Ok(asked(OperatorAction::Resume)));
     assert_eq!(ask(OperatorAction::ResumeWithDeadLetter, None).await, outcome(ResumeState::LeftForOwner));
-    assert_eq!(observe(epoch).await, Ok(vec![request(OperatorAction::ResumeWithDeadLetter)]));
-    assert_eq!(observe(epoch - 1).await, Ok(Vec::new()), "an older owner gets none");
+    assert_eq!(observe(epoch).await, Ok(asked(OperatorAction::ResumeWithDeadLetter)));
+    let lost = vec![(scene.version.clone(), partition(0), Epoch::new(epoch - 1)), unclaimed.clone()];
+    let none = Observed { requests: Vec::new(), lost };
+    assert_eq!(
+        observe(epoch - 1).await,
+        Ok(none),
+        "an older owner gets none, and hears that it is not the owner"
+    );
 
     // A quarantine that is entered anew is another one than the request was for; so is none.
     let again = enter(&scene, "null_key");
@@ -223,11 +231,11 @@ pub(crate) async fn a_request_reaches_the_owner_and_ends_with_the_quarantine(har
         let report = report("instance-1", vec![observation(scene, 0, scene.fence.epoch.get())]);
         scene.store.observe(&report).await
     };
-    assert_eq!(observe(&scene).await, Ok(Vec::new()));
+    assert_eq!(observe(&scene).await, Ok(Observed::default()));
     assert_eq!(ask(OperatorAction::Resume, None).await, outcome(ResumeState::LeftForOwner));
-    assert_eq!(observe(&scene).await.expect("requests")[0].revision, scene.fence.revision);
+    assert_eq!(observe(&scene).await.expect("requests").requests[0].revision, scene.fence.revision);
     scene.advance(end(&scene)).await;
-    assert_eq!(observe(&scene).await, Ok(Vec::new()));
+    assert_eq!(observe(&scene).await, Ok(Observed::default()));
     assert_eq!(
         scene.rows("select count(*) from projector_positions where request is not null").await,
         [["0"]]

@@ -30,7 +30,8 @@ const TABLES: &[OwnTable] = &[
 create table {s}.projector_layout (
   one            boolean primary key default true check (one),
   layout         integer not null,
-  oldest_binary  integer not null
+  oldest_binary  integer not null,
+  first_epoch    bigint  not null default 0
 )",
     },
     OwnTable {

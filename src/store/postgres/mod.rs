@@ -40,7 +40,7 @@ use self::connections::Connections;
 use self::work::TimeLimits;
 use super::{
     Advance, Applied, ClaimRequest, Claimed, DeadLetterFilter, DeadLetterKey, InstanceId, InstanceReport,
-    OperatorRequest, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
+    Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
     ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction, VersionKey, VersionRow,
 };
 use crate::config::settings::{DdlMode, StoreSettings};
@@ -195,7 +195,7 @@ impl ReadStore for PostgresStore {
         dead_letters::list(self, filter).await
     }
 
-    async fn observe(&self, report: &InstanceReport) -> Result<Vec<OperatorRequest>, StoreError> {
+    async fn observe(&self, report: &InstanceReport) -> Result<Observed, StoreError> {
         observe::observe(self, report).await
     }
 

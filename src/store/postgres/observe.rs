@@ -10,8 +10,8 @@ use crate::position::{Epoch, NextOffset, Revision};
 use crate::record::TopicPartition;
 use crate::store::sql;
 use crate::store::{
-    InstanceId, InstanceReport, OperatorRequest, PartitionStatus, Quarantine, ResumeOutcome, ResumeRequest,
-    ResumeState, StoreError,
+    InstanceId, InstanceReport, Observed, OperatorRequest, PartitionStatus, Quarantine, ResumeOutcome,
+    ResumeRequest, ResumeState, StoreError,
 };
 
 /// A heartbeat that is older, in seconds, is that of an instance which has ended.
@@ -20,10 +20,7 @@ const FRESH_SECONDS: i32 = 10;
 /// Years 1 to 9999, in milliseconds since 1970-01-01 UTC: what is shown of a time, whatever a producer wrote.
 const TIMES: (i64, i64) = (-62_135_596_800_000, 253_402_300_799_000);
 
-pub(super) async fn observe(
-    store: &PostgresStore,
-    report: &InstanceReport,
-) -> Result<Vec<OperatorRequest>, StoreError> {
+pub(super) async fn observe(store: &PostgresStore, report: &InstanceReport) -> Result<Observed, StoreError> {
     let limits = store.claim_limits();
     let mut work = Work::begin(&store.connections, Purpose::Other, "report observations", limits).await?;
     let done = observe_in(store, &mut work, report).await;
@@ -34,7 +31,7 @@ async fn observe_in(
     store: &PostgresStore,
     work: &mut Work<'_>,
     report: &InstanceReport,
-) -> Result<Vec<OperatorRequest>, StoreError> {
+) -> Result<Observed, StoreError> {
     let heartbeat = store.sql(
         "insert into {s}.projector_instances (instance, host, program_version, heartbeat_at, broker_answered_at) \
          values ($1, $2, $3, now(), timestamptz 'epoch' + $4::int8 * interval '1 millisecond') \
@@ -50,7 +47,7 @@ async fn observe_in(
     work.run(&heartbeat, parameters).await?;
     let mut observations: Vec<_> = report.observations.iter().collect();
     if observations.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Observed::default());
     }
     // By key, like every instance: two of them that report the same partition never wait for each other in a circle.
     observations.sort_by(|a, b| (&a.version, &a.partition).cmp(&(&b.version, &b.partition)));
@@ -92,13 +89,13 @@ async fn observe_in(
         .and(observations.iter().map(|o| o.blocked.as_deref().map(without_nul)).collect::<Vec<_>>());
     work.run(&write, parameters).await?;
     let (projections, versions, topics, partitions) = keys();
-    let requests = store.sql(
-        "select p.projection, p.version, p.topic, p.partition, p.revision, p.request from {s}.projector_positions p \
-         join unnest($1::text[], $2::int4[], $3::text[], $4::int4[], $5::int8[]) \
-              as a(projection, version, topic, partition, epoch) \
-           on p.projection = a.projection and p.version = a.version and p.topic = a.topic \
-           and p.partition = a.partition and p.epoch = a.epoch \
-         where p.request is not null order by 1, 2, 3, 4",
+    let owned = store.sql(
+        "select a.n, p.revision, p.request \
+         from unnest($1::text[], $2::int4[], $3::text[], $4::int4[], $5::int8[]) \
+              with ordinality as a(projection, version, topic, partition, epoch, n) \
+         left join {s}.projector_positions p on p.projection = a.projection and p.version = a.version \
+           and p.topic = a.topic and p.partition = a.partition and p.epoch = a.epoch \
+         where p.request is not null or p.revision is null order by a.n",
     );
     let parameters = Parameters::new()
         .and(projections)
@@ -106,17 +103,23 @@ async fn observe_in(
         .and(topics)
         .and(partitions)
         .and(observations.iter().map(|o| o.epoch.get()).collect::<Vec<_>>());
-    let rows = work.rows(&requests, parameters).await?;
-    let request = |row| {
-        Ok(OperatorRequest {
-            version: version_key(row, 0)?,
-            partition: TopicPartition::new(get::<String>(row, 2)?, get(row, 3)?),
-            revision: Revision::new(get(row, 4)?),
-            action: sql::action(&get::<String>(row, 5)?)
-                .ok_or_else(|| bug("read requests", "a request of another name"))?,
-        })
-    };
-    rows.iter().map(request).collect()
+    let mut observed = Observed::default();
+    for row in work.rows(&owned, parameters).await? {
+        let about = usize::try_from(get::<i64>(&row, 0)? - 1).ok().and_then(|index| observations.get(index));
+        let about = about.ok_or_else(|| bug("read requests", "a row that was not asked for"))?;
+        let (version, partition) = (about.version.clone(), about.partition.clone());
+        match get::<Option<i64>>(&row, 1)? {
+            None => observed.lost.push((version, partition, about.epoch)),
+            Some(revision) => observed.requests.push(OperatorRequest {
+                version,
+                partition,
+                revision: Revision::new(revision),
+                action: sql::action(&get::<String>(&row, 2)?)
+                    .ok_or_else(|| bug("read requests", "a request of another name"))?,
+            }),
+        }
+    }
+    Ok(observed)
 }
 
 fn shown(millis: i64) -> i64 {
@@ -139,7 +142,7 @@ pub(super) async fn status(
            o.readable_end, (extract(epoch from o.oldest_pending_at) * 1000)::int8, \
            extract(epoch from now() - o.observed_at)::float8, \
            coalesce(i.heartbeat_at >= now() - $2 * interval '1 second', false), o.blocked, p.quarantine_reason, \
-           p.quarantine_detail, coalesce(d.letters, 0), (extract(epoch from d.oldest) * 1000000)::int8 \
+           p.quarantine_detail, coalesce(d.letters, 0), (extract(epoch from d.oldest) * 1000000)::int8, p.topic_id, p.request is not null \
          from {s}.projector_positions p \
          join {s}.projector_versions v on v.projection = p.projection and v.version = p.version \
          left join {s}.projector_observations o on o.projection = p.projection and o.version = p.version \
@@ -164,6 +167,7 @@ fn partition_status(row: &sqlx::postgres::PgRow) -> Result<PartitionStatus, Stor
         version: version_key(row, 0)?,
         version_state: state(&get::<String>(row, 2)?)?,
         partition: TopicPartition::new(get::<String>(row, 3)?, get(row, 4)?),
+        topic_id: get(row, 18)?,
         position: NextOffset::new(get(row, 5)?),
         boundary: NextOffset::new(get(row, 6)?),
         epoch: Epoch::new(get(row, 7)?),
@@ -174,6 +178,7 @@ fn partition_status(row: &sqlx::postgres::PgRow) -> Result<PartitionStatus, Stor
         owner_alive: get(row, 12)?,
         blocked: get(row, 13)?,
         quarantine: reason.map(|reason| Quarantine { reason, detail: detail.unwrap_or_default() }),
+        is_resume_requested: get(row, 19)?,
         open_dead_letters: get(row, 16)?,
         oldest_dead_letter_at: get(row, 17)?,
     })

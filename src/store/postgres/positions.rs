@@ -106,29 +106,37 @@ async fn claim_in(
         let update = store.sql(&format!(
             "update {{s}}.projector_positions set epoch = epoch + 1, owner = $5, updated_at = now() \
                  where projection = $1 and version = $2 and topic = $3 and partition = $4 and epoch = $6 \
+                   and exists (select from {{s}}.projector_versions where projection = $1 and version = $2 \
+                     and state <> 'retired' and digest = $7) \
                  returning {COLUMNS}"
         ));
         let epoch: i64 = get(row, 0)?;
-        work.rows(&update, row_of(claim).and(&*claim.instance.0).and(epoch)).await?
+        work.rows(&update, row_of(claim).and(&*claim.instance.0).and(epoch).and(&*claim.digest)).await?
     } else {
         // It appeared after the version was registered. The version's row is held, so that nobody retires it meanwhile.
         let insert = store.sql(&format!(
                 "insert into {{s}}.projector_positions \
                    (projection, version, topic, partition, position, epoch, start_position, boundary, topic_id, owner) \
-                 select projection, version, $3, $4, 0, 1, 0, 0, $6, $5 from {{s}}.projector_versions \
-                 where projection = $1 and version = $2 and state <> 'retired' for key share \
+                 select projection, version, $3, $4, 0, 1 + (select first_epoch from {{s}}.projector_layout), 0, 0, $6, $5 \
+                 from {{s}}.projector_versions \
+                 where projection = $1 and version = $2 and state <> 'retired' and digest = $7 for key share \
                  on conflict do nothing returning {COLUMNS}"
             ));
-        let parameters = row_of(claim).and(&*claim.instance.0).and(claim.topic_id.as_deref());
+        let parameters =
+            row_of(claim).and(&*claim.instance.0).and(claim.topic_id.as_deref()).and(&*claim.digest);
         work.rows(&insert, parameters).await?
     };
     if let Some(row) = owned.first() {
         return Ok(Claimed::Owned(position_row(row)?));
     }
     let version = store.sql(
-        "select from {s}.projector_versions where projection = $1 and version = $2 and state <> 'retired'",
+        "select from {s}.projector_versions \
+         where projection = $1 and version = $2 and state <> 'retired' and digest = $3",
     );
-    let parameters = Parameters::new().and(&*claim.version.projection).and(number(claim.version.version));
+    let parameters = Parameters::new()
+        .and(&*claim.version.projection)
+        .and(number(claim.version.version))
+        .and(&*claim.digest);
     let known = !work.rows(&version, parameters).await?.is_empty();
     Ok(if known { Claimed::Lost } else { Claimed::Gone })
 }

@@ -209,8 +209,8 @@ async fn insert(
     work.run(&version, parameters).await?;
     let positions = store.sql(
         "insert into {s}.projector_positions \
-           (projection, version, topic, partition, position, start_position, boundary, topic_id) \
-         select $1, $2, topic, partition, start, start, boundary, topic_id \
+           (projection, version, topic, partition, position, epoch, start_position, boundary, topic_id) \
+         select $1, $2, topic, partition, start, (select first_epoch from {s}.projector_layout), start, boundary, topic_id \
          from unnest($3::text[], $4::int4[], $5::int8[], $6::int8[], $7::text[]) \
               as a(topic, partition, start, boundary, topic_id)",
     );

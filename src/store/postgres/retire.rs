@@ -113,6 +113,12 @@ async fn retire_in(
     if store.ddl == DdlMode::Apply {
         drop_relations(store, work, &plan).await?;
     }
+    // Whoever is registered next begins above every epoch of this one: no owner of now can hold a fence of then.
+    let epochs = store.sql(
+        "update {s}.projector_layout set first_epoch = greatest(first_epoch, (select max(epoch) + 1 \
+           from {s}.projector_positions where projection = $1 and version = $2))",
+    );
+    work.run(&epochs, of(version)).await?;
     // In the order of an apply, tables first: so that neither waits for what the other holds.
     for table in ["dead_letters", "positions", "observations", "sequences", "versions"] {
         let sql =

@@ -23,7 +23,8 @@ const TABLES: &[(&str, &str)] = &[
 create table projector_layout (
   one            INTEGER not null primary key default 1 check (one = 1),
   layout         INTEGER not null,
-  oldest_binary  INTEGER not null
+  oldest_binary  INTEGER not null,
+  first_epoch    INTEGER not null default 0
 ) strict",
     ),
     (

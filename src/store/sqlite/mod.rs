@@ -42,7 +42,7 @@ use self::connections::Connections;
 use self::lock::RunLock;
 use super::{
     Advance, Applied, ClaimRequest, Claimed, DeadLetterFilter, DeadLetterKey, InstanceId, InstanceReport,
-    OperatorRequest, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
+    Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration, ResumeOutcome,
     ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction, VersionKey, VersionRow,
 };
 use crate::projection::Declaration;
@@ -155,7 +155,7 @@ impl ReadStore for SqliteStore {
         dead_letters::list(&self.connections, filter).await
     }
 
-    async fn observe(&self, report: &InstanceReport) -> Result<Vec<OperatorRequest>, StoreError> {
+    async fn observe(&self, report: &InstanceReport) -> Result<Observed, StoreError> {
         observe::observe(&self.connections, report).await
     }
 

@@ -9,8 +9,8 @@ use super::positions::{get, key, partition, version_key, without_nul};
 use super::register::state;
 use crate::position::{Epoch, NextOffset, Revision};
 use crate::store::{
-    InstanceId, InstanceReport, Observation, OperatorRequest, PartitionStatus, Quarantine, ResumeOutcome,
-    ResumeRequest, ResumeState, StoreError, sql,
+    InstanceId, InstanceReport, Observation, Observed, OperatorRequest, PartitionStatus, Quarantine,
+    ResumeOutcome, ResumeRequest, ResumeState, StoreError, sql,
 };
 
 /// A heartbeat that is older, in microseconds, is that of an instance which has ended.
@@ -22,16 +22,13 @@ const TIMES: (i64, i64) = (-62_135_596_800_000, 253_402_300_799_000);
 pub(super) async fn observe(
     connections: &Connections,
     report: &InstanceReport,
-) -> Result<Vec<OperatorRequest>, StoreError> {
+) -> Result<Observed, StoreError> {
     let mut work = Work::begin(connections, Purpose::Write, "report observations").await?;
     let done = observe_in(&mut work, report).await;
     work.end(done).await
 }
 
-async fn observe_in(
-    work: &mut Work<'_>,
-    report: &InstanceReport,
-) -> Result<Vec<OperatorRequest>, StoreError> {
+async fn observe_in(work: &mut Work<'_>, report: &InstanceReport) -> Result<Observed, StoreError> {
     let heartbeat = format!(
         "insert into projector_instances (instance, host, program_version, heartbeat_at, broker_answered_at) \
          values (?1, ?2, ?3, {NOW}, ?4) \
@@ -44,12 +41,12 @@ async fn observe_in(
         .and(&*report.program_version)
         .and(report.broker_answered_at);
     work.run(&heartbeat, parameters).await?;
-    let mut requests = Vec::new();
+    let mut observed = Observed::default();
     for seen in &report.observations {
         write(work, &report.instance, seen).await?;
-        requests.extend(request(work, seen).await?);
+        look(work, seen, &mut observed).await?;
     }
-    Ok(requests)
+    Ok(observed)
 }
 
 async fn write(work: &mut Work<'_>, instance: &InstanceId, seen: &Observation) -> Result<(), StoreError> {
@@ -74,19 +71,23 @@ async fn write(work: &mut Work<'_>, instance: &InstanceId, seen: &Observation) -
     work.run(&sql, parameters).await.map(drop)
 }
 
-/// The request of an operator for an observed partition, if the observer owns it.
-async fn request(work: &mut Work<'_>, seen: &Observation) -> Result<Option<OperatorRequest>, StoreError> {
+/// Whether the observer still owns the partition, and what an operator asks of it.
+async fn look(work: &mut Work<'_>, seen: &Observation, observed: &mut Observed) -> Result<(), StoreError> {
     let select = "select request, revision from projector_positions where projection = ?1 and version = ?2 \
-           and topic = ?3 and partition = ?4 and epoch = ?5 and request is not null";
+           and topic = ?3 and partition = ?4 and epoch = ?5";
     let rows = work.rows(select, key(&seen.version, &seen.partition).and(seen.epoch.get())).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let action = sql::action(&get::<String>(row, 0)?);
-    Ok(Some(OperatorRequest {
-        version: seen.version.clone(),
-        partition: seen.partition.clone(),
-        revision: Revision::new(get(row, 1)?),
-        action: action.ok_or_else(|| bug("read requests", "a request of another name"))?,
-    }))
+    let (version, partition) = (seen.version.clone(), seen.partition.clone());
+    let Some(row) = rows.first() else {
+        observed.lost.push((version, partition, seen.epoch));
+        return Ok(());
+    };
+    if let Some(request) = get::<Option<String>>(row, 0)? {
+        let action =
+            sql::action(&request).ok_or_else(|| bug("read requests", "a request of another name"))?;
+        let revision = Revision::new(get(row, 1)?);
+        observed.requests.push(OperatorRequest { version, partition, revision, action });
+    }
+    Ok(())
 }
 
 pub(super) async fn sign_off(connections: &Connections, instance: &InstanceId) -> Result<(), StoreError> {
@@ -104,7 +105,7 @@ pub(super) async fn status(
         "select p.projection, p.version, v.state, p.topic, p.partition, p.position, p.boundary, p.epoch, p.revision, \
            o.readable_end, o.oldest_pending_at, max(({NOW} - o.observed_at) / 1000000.0, 0.0), \
            coalesce(i.heartbeat_at >= {NOW} - {FRESH}, 0), o.blocked, p.quarantine_reason, p.quarantine_detail, \
-           coalesce(d.letters, 0), d.oldest \
+           coalesce(d.letters, 0), d.oldest, p.topic_id, p.request is not null \
          from projector_positions p \
          join projector_versions v on v.projection = p.projection and v.version = p.version \
          left join projector_observations o on o.projection = p.projection and o.version = p.version \
@@ -127,6 +128,7 @@ fn partition_status(row: &SqliteRow) -> Result<PartitionStatus, StoreError> {
         version: version_key(row, 0)?,
         version_state: state(row, 2)?,
         partition: partition(row, 3)?,
+        topic_id: get(row, 18)?,
         position: NextOffset::new(get(row, 5)?),
         boundary: NextOffset::new(get(row, 6)?),
         epoch: Epoch::new(get(row, 7)?),
@@ -138,6 +140,7 @@ fn partition_status(row: &SqliteRow) -> Result<PartitionStatus, StoreError> {
         blocked: get(row, 13)?,
         quarantine: get::<Option<String>>(row, 14)?
             .map(|reason| Quarantine { reason, detail: detail.unwrap_or_default() }),
+        is_resume_requested: get::<i64>(row, 19)? != 0,
         open_dead_letters: get(row, 16)?,
         oldest_dead_letter_at: get(row, 17)?,
     })

@@ -141,16 +141,16 @@ pub(super) async fn claim(connections: &Connections, claim: &ClaimRequest) -> Re
 
 /// The write lock is held, so that what was seen cannot have changed and no claim is lost.
 async fn claim_in(work: &mut Work<'_>, claim: &ClaimRequest) -> Result<Claimed, StoreError> {
-    let known =
-        "select 1 from projector_versions where projection = ?1 and version = ?2 and state <> 'retired'";
-    if work.rows(known, of(&claim.version)).await?.is_empty() {
+    let known = "select 1 from projector_versions \
+                 where projection = ?1 and version = ?2 and state <> 'retired' and digest = ?3";
+    if work.rows(known, of(&claim.version).and(&*claim.digest)).await?.is_empty() {
         return Ok(Claimed::Gone);
     }
     // A partition that appeared after the version was registered gets its row here.
     let upsert = format!(
         "insert into projector_positions \
            (projection, version, topic, partition, position, epoch, start_position, boundary, topic_id, owner) \
-         values (?1, ?2, ?3, ?4, 0, 1, 0, 0, ?6, ?5) \
+         values (?1, ?2, ?3, ?4, 0, 1 + (select first_epoch from projector_layout), 0, 0, ?6, ?5) \
          on conflict do update set epoch = epoch + 1, owner = excluded.owner, updated_at = {NOW} \
          returning {COLUMNS}"
     );

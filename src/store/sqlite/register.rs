@@ -198,8 +198,8 @@ async fn insert(work: &mut Work<'_>, registration: &Registration) -> Result<(), 
         .and(declaration.staleness.as_secs_f64());
     work.run(&version, parameters).await?;
     let position = "insert into projector_positions \
-           (projection, version, topic, partition, position, start_position, boundary, topic_id) \
-         values (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7)";
+           (projection, version, topic, partition, position, epoch, start_position, boundary, topic_id) \
+         values (?1, ?2, ?3, ?4, ?5, (select first_epoch from projector_layout), ?5, ?6, ?7)";
     for start in &registration.partitions {
         let parameters = of(declaration)
             .and(&*start.partition.topic)

@@ -87,6 +87,10 @@ async fn retire_in(work: &mut Work<'_>, version: &VersionKey) -> Result<RetirePl
             other => other,
         })?;
     }
+    // Whoever is registered next begins above every epoch of this one: no owner of now can hold a fence of then.
+    let epochs = "update projector_layout set first_epoch = max(first_epoch, (select coalesce(max(epoch) + 1, 0) \
+                  from projector_positions where projection = ?1 and version = ?2))";
+    work.run(epochs, of(version)).await?;
     for table in ["dead_letters", "positions", "observations", "sequences", "versions"] {
         let sql = format!("delete from projector_{table} where projection = ?1 and version = ?2");
         work.run(&sql, of(version)).await?;

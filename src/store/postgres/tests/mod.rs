@@ -212,6 +212,7 @@ fn claim(declaration: &Declaration, number: i32) -> ClaimRequest {
         version: key(declaration),
         partition: TopicPartition::new("events", number),
         topic_id: Some("topic-id".into()),
+        digest: declaration.digest.clone(),
         instance: InstanceId("instance-1".into()),
     }
 }
