@@ -1,6 +1,7 @@
 //! Every test that needs more than one module, in one binary.
 
 mod avro;
+mod files;
 mod health;
 mod kafka_source;
 mod layers;
