@@ -1,5 +1,7 @@
-//! The files that people start from pass `projector check`: every YAML file of deploy/ and examples/, and those of README.
+//! What is written for people is true: files that they start from pass `projector check`, and ARCHITECTURE has the DDL and
+//! the dependencies that there are.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -114,4 +116,53 @@ fn the_files_of_readme_are_valid() {
     assert_eq!(written, ["projector.yaml", "customers.v1.yaml"]);
     let checked = workplace.run(&["check"]).expect_code(0);
     assert!(checked.stdout.contains("customers@1"), "{}", checked.stdout);
+}
+
+/// Words with single blanks between, without comments of SQL.
+fn words(sql: &str) -> String {
+    let lines = sql.lines().map(|line| line.split(" --").next().unwrap_or_default());
+    lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_tables_of_architecture_are_those_of_the_store() {
+    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("readable");
+    let block = architecture.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).expect("SQL");
+    let mut sources = String::new();
+    for entry in fs::read_dir(root().join("src/store/postgres")).expect("a readable folder") {
+        let path = entry.expect("a readable entry").path();
+        if path.extension().is_some_and(|ending| ending == "rs") {
+            sources.push_str(&words(&fs::read_to_string(&path).expect("readable").replace("{s}.", "")));
+        }
+    }
+    let statements: Vec<String> = words(block).split(';').map(|sql| sql.trim().to_owned()).collect();
+    let statements: Vec<&String> = statements.iter().filter(|sql| !sql.is_empty()).collect();
+    assert!(statements.len() >= 10, "{statements:#?}");
+    for statement in statements {
+        assert!(sources.contains(statement.as_str()), "not in src/store/postgres: {statement}");
+    }
+}
+
+#[test]
+fn each_dependency_has_its_reason_in_architecture() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("readable");
+    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("readable");
+    let table = architecture.split("## Dependencies").nth(1).expect("a section");
+    let table = table.split("\n## ").next().unwrap_or_default();
+    let explained: BTreeSet<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next())
+        .flat_map(|cell| cell.split(", "))
+        .filter(|name| *name != "Crate")
+        .collect();
+    let mut used = BTreeSet::new();
+    let mut is_dependency = false;
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            is_dependency = line.ends_with("dependencies]");
+        } else if let (true, Some((name, _))) = (is_dependency, line.split_once(" = ")) {
+            used.insert(name);
+        }
+    }
+    assert_eq!(used, explained);
 }
