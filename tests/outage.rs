@@ -1,6 +1,7 @@
 //! A read store that cannot be reached: it is waited for, nothing is lost, nothing is twice, and nothing is a dead letter.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::shop::Shop;
 use crate::support::eventually;
@@ -70,6 +71,22 @@ async fn a_database_that_is_not_there_at_start_is_waited_for() {
     proxy.set(Mode::Pass);
     assert_eq!(running.ended().await.code(), Some(0), "{}", running.log());
     assert_eq!(shop.customers().await, expected);
+    shop.database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_falls_silent_does_not_hold_a_shutdown_beyond_its_grace() {
+    let (shop, proxy) = behind_proxy(2).await;
+    shop.change_config("http:", "shutdown_grace: 4s\nhttp:");
+    shop.pay(100, 10).await;
+    let mut running = shop.place.start("run", &["run"]);
+    eventually("caught up", || async { (shop.progress().await == 100).then_some(()) }).await;
+    proxy.set(Mode::Silent);
+    shop.pay(100, 10).await;
+    running.signal("TERM");
+    // The grace, and what a busy machine needs to notice its end.
+    let status = running.ended_within(Duration::from_secs(8)).await;
+    assert_eq!(status.code(), Some(0), "{}", running.log());
     shop.database.drop().await;
 }
 

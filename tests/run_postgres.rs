@@ -305,3 +305,41 @@ async fn an_instance_with_the_former_mapping_owns_nothing_of_the_new_one() {
     former.kill();
     shop.database.drop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_made_anew_while_it_is_read_is_never_gone_on_with() {
+    let shop = Shop::open(2).await;
+    let expected = shop.pay(500, 20).await;
+    let mut running = shop.place.start("run", &["run"]);
+    eventually("caught up", || async { (shop.progress().await == 500).then_some(()) }).await;
+    eventually("the view is there", || async {
+        shop.database.try_rows("select from {s}.customers").await.ok()
+    })
+    .await;
+    shop.kafka.delete_topic(&shop.topic).await;
+    shop.kafka.create_topic(&shop.topic, 2, &[]).await;
+    // Longer than the former log: its positions lie within.
+    shop.pay(3000, 20).await;
+    let quarantined =
+        "select quarantine_reason, position::text from {s}.projector_positions order by partition";
+    let rows = eventually("both partitions are quarantined", || async {
+        let rows = shop.database.rows(quarantined).await;
+        rows.iter().all(|row| row[0] != "∅").then_some(rows)
+    })
+    .await;
+    assert!(rows.iter().all(|row| row[0] == "topic_recreated" || row[0] == "log_truncated"), "{rows:?}");
+    assert_eq!(shop.progress().await, 500);
+    assert_eq!(shop.customers().await, expected);
+    running.signal("TERM");
+    assert_eq!(running.ended().await.code(), Some(0), "{}", running.log());
+    shop.database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_that_would_come_back_are_refused_at_start() {
+    let shop = Shop::open(1).await;
+    shop.change_config("http:", &format!("dead_letter: {{ topic: {} }}\nhttp:", shop.topic));
+    let refused = shop.place.run(&["run", "--until-caught-up"]).expect_code(2);
+    assert!(refused.stderr.contains("dead_letter.topic"), "{}", refused.stderr);
+    shop.database.drop().await;
+}

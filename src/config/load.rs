@@ -14,7 +14,7 @@ use super::settings::{
     Settings, StoreSettings,
 };
 use super::store::{self, StoreKind};
-use super::substitute::{Process, Surroundings};
+use super::substitute::{Process, Surroundings, read_bounded};
 use super::yaml::{self, Mistake, Node, Place};
 use crate::decode::Limits;
 
@@ -84,11 +84,7 @@ fn read_file(file: &Path) -> Result<String, Mistake> {
         Mistake::new(&beginning(file), format!("the configuration cannot be read: {why}"))
             .fix(format!("name another file with `-c FILE` or ${VARIABLE}"))
     };
-    let size = std::fs::metadata(file).map_err(|error| mistake(error.to_string()))?.len();
-    if size > MAX_FILE {
-        return Err(mistake(format!("it is larger than {MAX_FILE} bytes")));
-    }
-    std::fs::read_to_string(file).map_err(|error| mistake(error.to_string()))
+    read_bounded(file, MAX_FILE).map_err(mistake)
 }
 
 fn beginning(file: &Path) -> Place {

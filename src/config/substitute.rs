@@ -36,12 +36,24 @@ impl Surroundings for Process {
     }
 
     fn file(&self, path: &Path) -> Result<String, String> {
-        let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-        if size > MAX_FILE {
-            return Err(format!("it is larger than {MAX_FILE} bytes"));
-        }
-        std::fs::read_to_string(path).map_err(|error| error.to_string())
+        read_bounded(path, MAX_FILE)
     }
+}
+
+/// Reads a regular file of at most `most` bytes: nothing that never ends, and nothing that waits for a writer.
+pub(super) fn read_bounded(path: &Path, most: u64) -> Result<String, String> {
+    use std::io::Read;
+    let about = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !about.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    file.take(most + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > most {
+        return Err(format!("it is larger than {most} bytes"));
+    }
+    Ok(text)
 }
 
 /// The largest secret file, in bytes.

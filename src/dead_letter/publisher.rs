@@ -14,6 +14,7 @@ use secrecy::ExposeSecret;
 use super::DeadLetter;
 use crate::config::settings::{HeaderStyle, KafkaSettings};
 use crate::source::SourceError;
+use crate::source::quiet::Quiet;
 
 /// How long one dead letter may wait for its acknowledgement.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,7 +47,7 @@ pub enum PublishError {
 
 /// A producer of dead letters; cheap to share.
 pub struct Publisher {
-    producer: FutureProducer,
+    producer: FutureProducer<Quiet>,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -75,7 +76,7 @@ impl Publisher {
             config.set(name, value.expose_secret());
         }
         config.set("enable.idempotence", "true").set("acks", "all");
-        let producer = config.create().map_err(|error| match error {
+        let producer = config.create_with_context(Quiet).map_err(|error| match error {
             KafkaError::ClientConfig(_, detail, property, _) => SourceError::Setting { property, detail },
             other => SourceError::Setting { property: "(producer)".to_owned(), detail: other.to_string() },
         })?;

@@ -30,8 +30,8 @@ use crate::store::{
 };
 use crate::telemetry::Health;
 
-/// Dead letters get at least so long to be acknowledged at the end.
-const LAST_LETTERS: Duration = Duration::from_secs(1);
+/// What is left of the grace for the heartbeat's row and the connections.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Why a service could not be prepared.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +58,16 @@ pub enum PrepareError {
          letters in their table only"
     )]
     MissingDeadLetterTopic {
+        /// The topic.
+        topic: String,
+    },
+    /// The dead-letter topic is a source.
+    #[error(
+        "{version} reads the topic {topic}, and its dead letters go there: set `dead_letter.topic` to another one"
+    )]
+    DeadLetterLoop {
+        /// The version.
+        version: String,
         /// The topic.
         topic: String,
     },
@@ -142,11 +152,19 @@ impl Service {
         waiting(stop, "the read store", || store.lay_out()).await?;
         outside.health.laid_out();
         let cluster_id = waiting(stop, "kafka", || outside.cluster.cluster_id()).await?;
+        refuse_loops(&projections, &outside.dead_letter_topics)?;
+        check_dead_letter_topics(&outside.cluster, &outside.dead_letter_topics, stop).await?;
         let mut versions = Vec::new();
         let mut logs = BTreeMap::new();
         for projection in projections {
             let declaration = Arc::new(projection.declaration().clone());
             let group = format!("{}.{}.v{}", ways.group_prefix, declaration.name, declaration.version);
+            let mut decoders = Vec::with_capacity(declaration.sources.len());
+            for source in &declaration.sources {
+                let decoder = Decoder::new(source, outside.schemas.clone(), ways.limits.record)
+                    .map_err(|source| PrepareError::Decoder { version: declaration.label(), source })?;
+                decoders.push(decoder);
+            }
             let topics: Vec<String> = declaration.sources.iter().map(|source| source.topic.clone()).collect();
             let described = waiting(stop, "kafka", || outside.cluster.describe(&topics)).await?;
             let partitions = starts(&declaration, &described);
@@ -159,15 +177,8 @@ impl Service {
             if waiting(stop, "the read store", || store.register(&registration)).await? == Registered::New {
                 tracing::info!(version = declaration.label(), group, "registered");
             }
-            let mut decoders = Vec::with_capacity(declaration.sources.len());
-            for source in &declaration.sources {
-                let decoder = Decoder::new(source, outside.schemas.clone(), ways.limits.record)
-                    .map_err(|source| PrepareError::Decoder { version: declaration.label(), source })?;
-                decoders.push(decoder);
-            }
             versions.push(Arc::new(VersionParts::new(projection, group, outside.schemas.clone(), decoders)));
         }
-        check_dead_letter_topics(&outside.cluster, &outside.dead_letter_topics, stop).await?;
         let shared = Shared {
             store,
             instance: InstanceId(uuid::Uuid::new_v4().to_string().into()),
@@ -234,17 +245,22 @@ impl Service {
         stop_publishing.cancel();
         // What is not acknowledged by then goes again after the next start.
         let now = Instant::now();
-        let last_moment = (stopped_at.unwrap_or(now) + self.shared.grace).max(now + LAST_LETTERS);
+        let last_moment = stopped_at.unwrap_or(now) + self.shared.grace;
         let all_published = async { while publishers.join_next().await.is_some() {} };
-        if tokio::time::timeout_at(last_moment, all_published).await.is_err() {
+        if tokio::time::timeout_at(last_moment - LAST_WORDS, all_published).await.is_err() {
             tracing::warn!(
                 "some dead letters are not published yet; they are when the version is served again"
             );
         }
-        if let Err(error) = self.shared.store.sign_off(&self.shared.instance).await {
-            tracing::info!(%error, "signing off failed; the heartbeat runs out by itself");
+        let sign_off = async {
+            if let Err(error) = self.shared.store.sign_off(&self.shared.instance).await {
+                tracing::info!(%error, "signing off failed; the heartbeat runs out by itself");
+            }
+            self.shared.store.close().await;
+        };
+        if tokio::time::timeout_at(last_moment.max(now + LAST_WORDS), sign_off).await.is_err() {
+            tracing::info!("the read store did not answer in time; the heartbeat runs out by itself");
         }
-        self.shared.store.close().await;
     }
 
     /// How far the store's positions of all partitions, whoever owns them, are on the way to the readable ends seen when the
@@ -322,6 +338,21 @@ fn starts(declaration: &Declaration, described: &BTreeMap<String, TopicDescripti
         }
     }
     starts
+}
+
+/// A projection that reads its own dead letters would make new ones of them without end.
+fn refuse_loops(
+    projections: &[Arc<dyn Projection>],
+    topics: &BTreeMap<String, Arc<dyn DeadLetterTopic>>,
+) -> Result<(), PrepareError> {
+    for declaration in projections.iter().map(|projection| projection.declaration()) {
+        let topic = topics.get(&declaration.name).map(|topic| topic.name());
+        if let Some(topic) = topic.filter(|topic| declaration.source_of(topic).is_some()) {
+            let (version, topic) = (declaration.label(), topic.to_owned());
+            return Err(PrepareError::DeadLetterLoop { version, topic });
+        }
+    }
+    Ok(())
 }
 
 /// A dead-letter topic that does not exist is a mistake to be found now, not with the first dead letter.

@@ -12,6 +12,7 @@
 
 pub mod kafka;
 pub mod memory;
+pub mod quiet;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

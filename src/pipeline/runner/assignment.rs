@@ -116,6 +116,12 @@ impl Runner {
         let why = log_quarantine(&self.version, fault);
         let Some(flow) = self.flow(name) else { return };
         if flow.stream == stream {
+            if let LogFault::Recreated { found, .. } = fault
+                && flow.topic_id.as_ref() == Some(found)
+            {
+                // The client is late: the position belongs to the topic of now.
+                return self.begin_again(name, stream);
+            }
             flow.quarantine = QuarantineChange::Enter(why);
             self.control.pause(name);
         }

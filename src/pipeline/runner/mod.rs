@@ -266,9 +266,10 @@ impl Runner {
         self.held.set(held);
     }
 
-    /// Lets transactions in flight end, commits what is durable and leaves the group, within the grace.
+    /// Lets transactions in flight end, commits what is durable and leaves the group, within the grace; a part of it is left
+    /// for what the process does after its runners.
     async fn drain(&mut self) {
-        let deadline = tokio::time::Instant::now() + self.shared.grace;
+        let deadline = tokio::time::Instant::now() + self.shared.grace.mul_f64(0.75);
         while self.lanes.contains(&Lane::Writing) {
             tokio::select! {
                 biased;

@@ -70,8 +70,10 @@ impl Root {
             Self::Partition => Some(Cow::Owned(Value::Int(coordinates.topic_partition.partition.into()))),
             Self::Offset => Some(Cow::Owned(Value::Int(coordinates.offset.get()))),
             Self::Timestamp => {
-                let micros = event.record.timestamp.millis()?.checked_mul(1000)?;
-                Some(Cow::Owned(Value::TimestampTz(micros)))
+                let millis = event.record.timestamp.millis()?;
+                // A time that no calendar has stays a number, which no column of times takes.
+                let value = millis.checked_mul(1000).map_or(Value::Int(millis), Value::TimestampTz);
+                Some(Cow::Owned(value))
             }
         }
     }

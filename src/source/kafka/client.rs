@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rdkafka::config::ClientConfig;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use secrecy::ExposeSecret;
 
 use crate::config::settings::{KafkaSettings, LimitSettings};
@@ -50,6 +50,12 @@ pub(super) fn consumer(kafka: &KafkaSettings, limits: &LimitSettings, group: &st
     for (name, value) in kafka.properties.iter().chain(&kafka.consumer_properties) {
         config.set(name, value.expose_secret());
     }
+    // The library says that a topic was made anew in its log only: see `context`.
+    let debug = match config.get("debug") {
+        Some(contexts) if !contexts.is_empty() => format!("{contexts},topic"),
+        _ => "topic".to_owned(),
+    };
+    config.set("debug", debug).set_log_level(RDKafkaLogLevel::Debug);
     // Last, so that nothing overrides what the promises rest on.
     config
         .set("group.id", group)

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
-use crate::source::{KnownEnds, Ownership, Revocation, SourceEvent, StreamId};
+use crate::source::{KnownEnds, LogFault, Ownership, Revocation, SourceEvent, StreamId};
 
 /// What a consumer's callbacks, its thread and its control share.
 #[derive(Debug)]
@@ -122,6 +122,29 @@ impl Context {
         }
     }
 
+    /// A topic has another id than before: what is fetched from now on is another log. Nothing more of it is handed over.
+    fn topic_changed(&self, change: &TopicChange<'_>) {
+        tracing::warn!(
+            topic = change.topic,
+            before = change.before,
+            now = change.now,
+            "a topic was made anew"
+        );
+        let mut streams = Vec::new();
+        self.state().added.retain(|name, added| {
+            let is_of_it = *name.topic == *change.topic;
+            if is_of_it {
+                streams.push((name.clone(), added.stream));
+            }
+            !is_of_it
+        });
+        for (partition, stream) in streams {
+            let (expected, found) = (change.before.to_owned(), change.now.to_owned());
+            let fault = LogFault::Recreated { expected, found };
+            self.tell(SourceEvent::LogFault { partition, stream, fault });
+        }
+    }
+
     fn assign(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
         let partitions = names(list);
         self.state().assigned.extend(partitions.iter().cloned());
@@ -182,6 +205,25 @@ impl Context {
     }
 }
 
+/// The library's words for a topic whose id has changed. It goes on with the positions that it had, and says so nowhere else
+/// than in its log; there it does before it fetches by the new id.
+#[derive(Debug, PartialEq, Eq)]
+struct TopicChange<'a> {
+    topic: &'a str,
+    before: &'a str,
+    now: &'a str,
+}
+
+impl<'a> TopicChange<'a> {
+    fn told_by(text: &'a str) -> Option<Self> {
+        let (head, ids) = text.split_once(" changed id from ")?;
+        let (_, topic) = head.rsplit_once("Topic ")?;
+        let (before, now) = ids.split_once(" to ")?;
+        let is_known = |id: &str| !id.trim_matches(['A', '=']).is_empty();
+        (is_known(before) && is_known(now)).then_some(Self { topic, before, now })
+    }
+}
+
 /// Waits until the sender is dropped, at most `limit`.
 fn wait_for(mut done: oneshot::Receiver<()>, limit: Duration) {
     let begun = Instant::now();
@@ -205,6 +247,9 @@ pub(super) fn is_cooperative(consumer: &BaseConsumer<Context>) -> bool {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, fac: &str, text: &str) {
+        if let Some(change) = TopicChange::told_by(text) {
+            self.topic_changed(&change);
+        }
         match level {
             RDKafkaLogLevel::Emerg
             | RDKafkaLogLevel::Alert
@@ -275,5 +320,21 @@ impl ConsumerContext for Context {
 
     fn main_queue_min_poll_interval(&self) -> rdkafka::util::Timeout {
         rdkafka::util::Timeout::After(Duration::from_millis(100))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_that_was_made_anew_is_found_in_the_log() {
+        let told = TopicChange::told_by;
+        let (before, now) = ("8vvyhkLTT4ODXnTkDMkTaA", "Ib1bRKsVRaOHNhQ0VFBgLw");
+        let text = format!("[thrd:main]: Topic shop.orders changed id from {before} to {now}");
+        assert_eq!(told(&text), Some(TopicChange { topic: "shop.orders", before, now }));
+        let first = format!("Topic shop.orders changed id from AAAAAAAAAAAAAAAAAAAAAA to {now}");
+        assert_eq!(told(&first), None, "the first id is no change");
+        assert_eq!(told("Topic shop.orders [1] migrated"), None);
     }
 }

@@ -15,11 +15,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, DefaultConsumerContext};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::{mpsc, oneshot};
 
+use super::quiet::Quiet;
 use super::{Cluster, KnownEnds, Source, SourceControl, SourceError, StreamId, TopicDescription};
 use crate::config::settings::{KafkaSettings, LimitSettings};
 use crate::position::NextOffset;
@@ -27,7 +28,7 @@ use crate::record::TopicPartition;
 use client::REQUEST_TIMEOUT;
 use context::Context;
 use idle::IdleEnds;
-use native::DataQueue;
+use native::{DataQueue, EventQueue};
 use thread::{Command, Forwards, Poller};
 
 /// Chunks of records that stand between the polling thread and the pipeline.
@@ -39,7 +40,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub struct KafkaCluster {
     kafka: KafkaSettings,
     limits: LimitSettings,
-    client: Arc<BaseConsumer<DefaultConsumerContext>>,
+    client: Arc<BaseConsumer<Quiet>>,
     topic_ids: TopicIds,
 }
 
@@ -57,7 +58,7 @@ impl KafkaCluster {
     /// # Errors
     /// A property that the library does not take.
     pub fn new(kafka: &KafkaSettings, limits: &LimitSettings) -> Result<Self, SourceError> {
-        let client = client::plain(kafka).create().map_err(setting)?;
+        let client = client::plain(kafka).create_with_context(Quiet).map_err(setting)?;
         let topic_ids = TopicIds::Asked;
         Ok(Self { kafka: kafka.clone(), limits: limits.clone(), client: Arc::new(client), topic_ids })
     }
@@ -74,7 +75,7 @@ impl KafkaCluster {
     async fn ask<T: Send + 'static>(
         &self,
         action: &'static str,
-        question: impl FnOnce(&BaseConsumer<DefaultConsumerContext>) -> Result<T, SourceError> + Send + 'static,
+        question: impl FnOnce(&BaseConsumer<Quiet>) -> Result<T, SourceError> + Send + 'static,
     ) -> Result<T, SourceError> {
         let client = self.client.clone();
         let answer = tokio::task::spawn_blocking(move || question(&client)).await;
@@ -116,6 +117,7 @@ impl Cluster for KafkaCluster {
         consumer.subscribe(&names).map_err(|error| refusal("subscribe", None, &error))?;
         let poller = Poller {
             queue: DataQueue::new(consumer.client()),
+            events: EventQueue::of(consumer.client()),
             consumer: consumer.clone(),
             commands,
             records: record_sender,
@@ -135,13 +137,14 @@ impl Cluster for KafkaCluster {
 }
 
 fn describe(
-    client: &BaseConsumer<DefaultConsumerContext>,
+    client: &BaseConsumer<Quiet>,
     topics: &[String],
     topic_ids: TopicIds,
 ) -> Result<BTreeMap<String, TopicDescription>, SourceError> {
     let action = "describe topics";
     let mut ids = match topic_ids {
-        TopicIds::Asked => native::topic_ids(client.client(), topics, REQUEST_TIMEOUT),
+        TopicIds::Asked => native::topic_ids(client.client(), topics, REQUEST_TIMEOUT)
+            .map_err(|code| refusal(action, None, &KafkaError::AdminOp(code)))?,
         TopicIds::Unknown => BTreeMap::new(),
     };
     let mut described = BTreeMap::new();

@@ -31,6 +31,38 @@ pub(super) struct DataQueue {
 // SAFETY: the library's queues may be used from any thread; this handle is used by one at a time.
 unsafe impl Send for DataQueue {}
 
+/// The queue of a consumer's events: rebalances, statistics, log lines, errors.
+#[derive(Debug)]
+pub(super) struct EventQueue(*mut sys::rd_kafka_queue_t);
+
+// SAFETY: as for `DataQueue`.
+unsafe impl Send for EventQueue {}
+
+impl EventQueue {
+    pub(super) fn of<C: ClientContext>(client: &Client<C>) -> Self {
+        // SAFETY: the client's handle is valid for as long as `client` lives, and the source drops the queue first.
+        Self(unsafe { sys::rd_kafka_queue_get_consumer(client.native_ptr()) })
+    }
+
+    /// How many events wait.
+    pub(super) fn length(&self) -> usize {
+        if self.0.is_null() {
+            return 0;
+        }
+        // SAFETY: the queue is a reference of our own, given back when this is dropped.
+        unsafe { sys::rd_kafka_queue_length(self.0) }
+    }
+}
+
+impl Drop for EventQueue {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: not used any more.
+            unsafe { sys::rd_kafka_queue_destroy(self.0) };
+        }
+    }
+}
+
 /// What a read of the data queue gives.
 #[derive(Debug)]
 pub(super) enum Item {
@@ -221,15 +253,19 @@ unsafe fn headers(message: &sys::rd_kafka_message_t) -> Vec<(ByteString, Option<
 }
 
 /// The ids of topics, where the cluster gives them; empty where it does not know the question.
+///
+/// # Errors
+/// No answer, or a refusal: an id that is not known for such a reason must not count as none.
 pub(super) fn topic_ids<C: ClientContext>(
     client: &Client<C>,
     topics: &[String],
     timeout: Duration,
-) -> BTreeMap<String, String> {
+) -> Result<BTreeMap<String, String>, RDKafkaErrorCode> {
     let names: Vec<CString> = topics.iter().filter_map(|topic| CString::new(topic.as_bytes()).ok()).collect();
     let mut pointers: Vec<*const std::ffi::c_char> = names.iter().map(|name| name.as_ptr()).collect();
     let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
     let mut ids = BTreeMap::new();
+    let mut failure = Some(RDKafkaErrorCode::OperationTimedOut);
     // SAFETY: every object that is made here is checked for null where that can be and destroyed once, after its last use;
     // names and pointers live to the end of the block, and the strings of the answer as long as the event.
     unsafe {
@@ -243,6 +279,10 @@ pub(super) fn topic_ids<C: ClientContext>(
         sys::rd_kafka_DescribeTopics(client.native_ptr(), collection, options, queue);
         let event = sys::rd_kafka_queue_poll(queue, millis);
         if !event.is_null() {
+            failure = match RDKafkaErrorCode::from(sys::rd_kafka_event_error(event)) {
+                RDKafkaErrorCode::NoError | RDKafkaErrorCode::UnsupportedFeature => None,
+                code => Some(code),
+            };
             let result = sys::rd_kafka_event_DescribeTopics_result(event);
             if !result.is_null() {
                 let mut count = 0;
@@ -270,5 +310,5 @@ pub(super) fn topic_ids<C: ClientContext>(
     }
     // A cluster without topic ids answers with an id of zeros.
     ids.retain(|_, id| !id.trim_matches(['A', '=']).is_empty());
-    ids
+    failure.map_or(Ok(ids), Err)
 }

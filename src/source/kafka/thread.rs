@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::client::REQUEST_TIMEOUT;
 use super::context::{Added, Context, is_cooperative};
 use super::idle::IdleEnds;
-use super::native::{DataQueue, Item};
+use super::native::{DataQueue, EventQueue, Item};
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
 use crate::source::{Consumed, LogFault, SourceEvent, StreamId};
@@ -36,6 +36,7 @@ pub(super) enum Command {
 pub(super) struct Poller {
     pub(super) consumer: Arc<BaseConsumer<Context>>,
     pub(super) queue: DataQueue,
+    pub(super) events: EventQueue,
     pub(super) commands: Receiver<Command>,
     pub(super) records: mpsc::Sender<Vec<Consumed>>,
     pub(super) idle: IdleEnds,
@@ -90,8 +91,8 @@ impl Poller {
                 Err(TryRecvError::Empty) => self.turn(),
             }
         };
-        // The queue goes before the client that it belongs to.
-        drop(self.queue);
+        // The queues go before the client that they belong to.
+        drop((self.queue, self.events));
         leave(self.consumer);
         if let Some(done) = done {
             // The one who asked may have run out of patience.
@@ -107,18 +108,27 @@ impl Poller {
                 self.queue.forward(self.consumer.client(), name);
             }
         }
+        self.serve_events();
         match self.records.clone().try_reserve() {
             Ok(permit) => {
-                self.poll(Duration::ZERO);
                 let mut chunk = self.ends();
                 let wait = if chunk.is_empty() { READ_WAIT } else { Duration::ZERO };
                 let items = self.queue.read(wait, READ_MOST);
+                // What the library has said before it fetched these, such as that they are of another topic.
+                self.serve_events();
                 chunk.extend(self.hand_over(items));
                 if !chunk.is_empty() {
                     permit.send(chunk);
                 }
             }
             Err(_) => self.poll(Duration::from_millis(10)),
+        }
+    }
+
+    /// Serves every event that is there: the library's own call serves one.
+    fn serve_events(&self) {
+        for _ in 0..=self.events.length() {
+            self.poll(Duration::ZERO);
         }
     }
 
