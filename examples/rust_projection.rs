@@ -1,14 +1,27 @@
 //! A projection written in Rust: the open total of each customer's orders.
 //!
-//! It implements the trait that YAML projections implement too, and gives the same kind of changes. Here it maps two
-//! events and prints what it would write:
+//! It implements the trait that YAML projections implement too, and gives the same kind of changes. Without arguments it
+//! maps three events and prints what it would write. With a configuration it runs, as `projector run` would; of that file
+//! everything counts but `projections`. It reads JSON such as
+//! `{"type": "OrderPlaced", "customer": "c1", "total_cents": 4200}` from the topic shop.orders, which must exist.
 //!
 //! ```sh
 //! cargo run --example rust_projection
+//! cargo run --example rust_projection -- -c projector.yaml
 //! ```
+//!
+//! `projector status`, `dlq`, `resume` and `retire` work on it by its name, since they work through the store. `check` and
+//! `ddl` read projection files only.
 
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
+use projector::app::{self, CatchUp, RunOutcome, RunWatcher, Totals, Until};
+use projector::cli::exit::Failure;
+use projector::cli::signals;
 use projector::fault::{Reason, RecordFault, Stage};
 use projector::position::RecordOffset;
 use projector::projection::{
@@ -17,10 +30,13 @@ use projector::projection::{
     ValueFormat, View, ViewBody, Wanted, WantedFields, digest_of,
 };
 use projector::record::{Record, RecordCoordinates, RecordTimestamp, TopicPartition};
+use projector::store::VersionKey;
+use projector::telemetry::logs::{self, LogFormat, LogLevel};
 
 const CUSTOMERS: TableId = TableId(0);
 
-/// Raise it, and the version, whenever the mapping below changes: the store refuses another mapping under an old number.
+/// Stands for the mapping below: change it whenever that changes. The store then refuses to go on under the same version,
+/// until `projector retire order_totals@1 --execute` has dropped what the old mapping made.
 const TEXT: &str = "order_totals, mapping 1";
 
 /// Counts orders and sums what is open, for each customer. Orders of a customer may lie in several partitions, so the
@@ -125,7 +141,63 @@ fn field<'a>(event: &Event<'a>, name: &str) -> Result<&'a Value, RecordFault> {
         .ok_or_else(|| RecordFault::new(Stage::Map, Reason::MissingField, format!("`{name}` is absent")))
 }
 
-fn main() {
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {
+            print_what_it_maps();
+            ExitCode::SUCCESS
+        }
+        ["-c", config] => match serve(Path::new(config)).await {
+            Ok(outcome) => {
+                println!("{outcome:?}");
+                ExitCode::SUCCESS
+            }
+            Err(failure) => {
+                eprintln!("{}", failure.text());
+                failure.exit().into()
+            }
+        },
+        _ => {
+            eprintln!("usage: rust_projection [-c FILE]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Applies events to the store of a configuration until SIGTERM or SIGINT.
+async fn serve(config: &Path) -> Result<RunOutcome, Failure> {
+    let settings = app::load_settings(Some(config))?;
+    if let Err(error) = logs::set_up(LogFormat::Text, LogLevel::Normal) {
+        eprintln!("no log: {error}");
+    }
+    let stop = signals::stop_on_signals()?;
+    let projections: Vec<Arc<dyn Projection>> = vec![Arc::new(OrderTotals::new())];
+    Ok(app::run_projections(&settings, projections, Until::Stopped, Arc::new(Printer), stop).await?)
+}
+
+/// Says what a run does, in a line each.
+struct Printer;
+
+impl RunWatcher for Printer {
+    fn started(&self, versions: &[VersionKey], listen: Option<SocketAddr>) {
+        for version in versions {
+            println!("serving {version}");
+        }
+        if let Some(address) = listen {
+            println!("status at http://{address}/");
+        }
+    }
+
+    fn progress(&self, _: CatchUp) {}
+
+    fn ended(&self, totals: Totals) {
+        println!("{} records, {} of them dead letters", totals.records, totals.dead_letters);
+    }
+}
+
+fn print_what_it_maps() {
     let projection = OrderTotals::new();
     let order = |offset: i64, event_type: &str| {
         let record = Record {

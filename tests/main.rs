@@ -2,6 +2,7 @@
 
 mod avro;
 mod ddl;
+mod files;
 mod health;
 mod kafka_source;
 mod layers;

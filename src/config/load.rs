@@ -40,9 +40,8 @@ const HTTP_KEYS: &[&str] = &["listen"];
 /// Loads the configuration: the file at `path`, else the one that `$PROJECTOR_CONFIG` names, else `./projector.yaml`, else
 /// `/etc/projector/projector.yaml`.
 ///
-/// `library` says which Kafka properties there are.
-///
-/// To pick up secrets that have changed in their files, load [`Settings::file`] again.
+/// `library` says which Kafka properties there are. Secrets in files are read here, once: a process that should know a rotated
+/// one has to be started again.
 ///
 /// # Errors
 /// Every mistake in the file, in its order; or where a file was looked for in vain.

@@ -1,8 +1,7 @@
 //! `${env:NAME}`, `${env:NAME:-default}`, `${file:PATH}` and `$$` inside scalars.
 //!
 //! Substitution works on the tree, after the YAML has been read: what a variable or a file holds can never change the
-//! shape of the configuration. Secrets that live in files are read again whenever the configuration is loaded again, which
-//! is how a rotated password comes in.
+//! shape of the configuration. Secrets that live in files are read when the configuration is loaded, which is at start.
 
 use std::path::{Path, PathBuf};
 

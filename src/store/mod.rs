@@ -136,8 +136,10 @@ pub trait ReadStore: Send + Sync + 'static {
     /// something of such a name is there. Both end when that has been mended, without a restart.
     async fn promote_first(&self, declaration: &Declaration) -> Result<Promotion, StoreError>;
 
-    /// Leaves a request for the owner of quarantined partitions; with no live owner, carries it out itself: raises the
-    /// epoch and ends the quarantine.
+    /// Leaves a request for the owner of quarantined partitions; with no live owner, for the next one.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] where none of them ends by `resume`: see [`Quarantine::ends_by_resume`].
     async fn request_resume(&self, request: &ResumeRequest) -> Result<Vec<ResumeOutcome>, StoreError>;
 
     /// What [`ReadStore::retire`] would drop.

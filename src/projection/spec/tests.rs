@@ -586,6 +586,9 @@ fn the_samples_are_valid_and_have_no_warnings() {
     for file in [
         "examples/product_search/product_search.v1.yaml",
         "examples/account_balances/account_balances.v1.yaml",
+        "examples/demo/product_catalogue.v1.yaml",
+        "examples/reference/orders.v1.yaml",
+        "deploy/k8s/product_catalogue.v1.yaml",
     ] {
         let projection = load(Path::new(file)).unwrap_or_else(|mistakes| panic!("{}", lines(&mistakes)));
         assert_eq!(
