@@ -54,6 +54,12 @@ impl NextOffset {
         self.0
     }
 
+    /// The offset just before this position; `None` at the beginning of a log.
+    #[must_use]
+    pub const fn before(self) -> Option<RecordOffset> {
+        if self.0 > 0 { Some(RecordOffset(self.0 - 1)) } else { None }
+    }
+
     /// Whether the record at `offset` lies behind this position, that is, has been applied.
     #[must_use]
     pub const fn is_past(self, offset: RecordOffset) -> bool {
@@ -153,6 +159,12 @@ mod tests {
         let position = RecordOffset::new(41).next();
         assert!(position.is_past(RecordOffset::new(41)));
         assert!(!position.is_past(RecordOffset::new(42)));
+    }
+
+    #[test]
+    fn before_a_position_stands_the_record_that_it_is_next_to() {
+        assert_eq!(NextOffset::ZERO.before(), None);
+        assert_eq!(NextOffset::new(42).before(), Some(RecordOffset::new(41)));
     }
 
     #[test]

@@ -9,11 +9,9 @@ use projector::position::NextOffset;
 use projector::record::{Record, TopicPartition};
 use projector::source::kafka::KafkaCluster;
 use projector::source::{Cluster, Consumed, LogFault, Ownership, Source, SourceError, SourceEvent, StreamId};
-use rdkafka::admin::{AdminClient, AdminOptions};
-use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
+use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
-use rdkafka::{Offset, TopicPartitionList};
 
 use crate::support::kafka::{Kafka, Out};
 use crate::support::{PATIENCE, unique};
@@ -82,12 +80,14 @@ struct Member {
     read: Vec<Record>,
     /// The next position of each partition.
     positions: BTreeMap<TopicPartition, NextOffset>,
+    /// The leader epoch that the record before the next begin must have.
+    last_epoch: Option<i32>,
 }
 
 impl Member {
     fn new(source: Source) -> Self {
         let (streams, positions) = Default::default();
-        Self { source, streams, read: Vec::new(), positions }
+        Self { source, streams, read: Vec::new(), positions, last_epoch: None }
     }
 
     async fn event(&mut self) -> SourceEvent {
@@ -107,7 +107,7 @@ impl Member {
     }
 
     fn begin(&mut self, partition: &TopicPartition, from: NextOffset) {
-        let stream = self.source.control.begin(partition, from);
+        let stream = self.source.control.begin(partition, from, self.last_epoch);
         self.streams.insert(partition.clone(), stream);
         self.positions.insert(partition.clone(), from);
     }
@@ -359,11 +359,7 @@ async fn a_position_that_has_expired_is_a_fault_with_the_numbers() {
     let place = Place::new(1).await;
     let zero = place.partition(0);
     place.send(0, 0..10).await;
-    let admin: AdminClient<DefaultClientContext> =
-        ClientConfig::new().set("bootstrap.servers", &place.kafka.bootstrap).create().expect("a client");
-    let mut before = TopicPartitionList::new();
-    before.add_partition_offset(&place.topic, 0, Offset::Offset(6)).expect("valid");
-    admin.delete_records(&before, &AdminOptions::new()).await.expect("the broker answers");
+    place.kafka.delete_records(&place.topic, 0, 6).await;
     let mut member = place.join().await;
     member.assigned().await;
     member.begin(&zero, NextOffset::new(3));
@@ -378,9 +374,7 @@ async fn a_position_that_has_expired_is_a_fault_with_the_numbers() {
     // And records that expire while the partition is paused are not skipped either.
     member.source.control.pause(&zero);
     place.send(0, 10..20).await;
-    let mut before = TopicPartitionList::new();
-    before.add_partition_offset(&place.topic, 0, Offset::Offset(15)).expect("valid");
-    admin.delete_records(&before, &AdminOptions::new()).await.expect("the broker answers");
+    place.kafka.delete_records(&place.topic, 0, 15).await;
     member.begin(&zero, NextOffset::new(10));
     let SourceEvent::LogFault { fault, .. } = member.event().await else { panic!("a fault") };
     assert!(matches!(fault, LogFault::Expired { .. }), "{fault:?}");
@@ -402,6 +396,132 @@ async fn a_position_beyond_the_end_is_a_fault_with_the_numbers() {
     member.begin(&zero, NextOffset::new(5));
     member.read_to(&zero, 12).await;
     assert_eq!(member.offsets(0), (5..12).collect::<Vec<_>>());
+    member.close().await;
+}
+
+/// What the source says of a log whose record before position 10 was written by epoch 0, for each epoch that was applied there.
+async fn compared_before_the_position(consumer: &[(&str, &str)]) {
+    let place = Place::with(2, &[], consumer).await;
+    let (zero, one) = (place.partition(0), place.partition(1));
+    place.send(0, 0..20).await;
+    place.send(1, 0..20).await;
+    let mut member = place.join().await;
+    let mut owned = member.assigned().await;
+    while owned.len() < 2 {
+        owned.extend(member.assigned().await);
+    }
+    member.last_epoch = Some(0);
+    member.begin(&one, NextOffset::new(10));
+    member.last_epoch = Some(3);
+    member.begin(&zero, NextOffset::new(10));
+    let SourceEvent::LogFault { partition, stream, fault } = member.event().await else { panic!("a fault") };
+    assert_eq!((&partition, stream), (&zero, member.streams[&zero]));
+    let LogFault::Rewritten { position, evidence } = fault else { panic!("another fault: {fault:?}") };
+    assert_eq!(position, NextOffset::new(10));
+    assert!(evidence.contains("leader epoch 0") && evidence.contains("by 3"), "{evidence}");
+    // The other partition goes on, without the record that was compared.
+    member.read_to(&one, 20).await;
+    assert_eq!(member.offsets(1), (10..20).collect::<Vec<_>>());
+    assert!(member.offsets(0).is_empty());
+    // After a decision it can be begun again.
+    member.source.control.pause(&zero);
+    member.last_epoch = None;
+    member.begin(&zero, NextOffset::new(10));
+    member.read_to(&zero, 20).await;
+    assert_eq!(member.offsets(0), (10..20).collect::<Vec<_>>());
+    // At the very end there is nothing to deliver, and what comes later is not lost.
+    member.last_epoch = Some(0);
+    member.begin(&zero, NextOffset::new(20));
+    member.begin(&one, NextOffset::ZERO);
+    place.send(0, 0..1).await;
+    member.read_to(&zero, 21).await;
+    assert_eq!(member.offsets(0).last(), Some(&20));
+    member.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_before_the_position_that_another_leader_has_written_is_a_fault() {
+    compared_before_the_position(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_before_the_position_is_compared_by_an_eager_protocol_too() {
+    compared_before_the_position(&[("partition.assignment.strategy", "range")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_leader_that_has_lost_nothing_is_gone_on_with() {
+    let brokers = MockCluster::new(2).expect("an embedded cluster");
+    brokers.create_topic("led", 1, 1).expect("made");
+    brokers.partition_leader("led", 0, Some(1)).expect("led");
+    let cluster = cluster(&brokers.bootstrap_servers(), &[]);
+    let producer: FutureProducer =
+        ClientConfig::new().set("bootstrap.servers", brokers.bootstrap_servers()).create().expect("made");
+    let zero = TopicPartition::new("led", 0);
+    let topics = ["led".to_owned()];
+    let mut member = Member::new(cluster.subscribe("g", &topics).await.expect("subscribes"));
+    member.assigned().await;
+    member.begin(&zero, NextOffset::ZERO);
+    for value in 0..10 {
+        put(&producer, "led", &value.to_string()).await;
+    }
+    member.read_to(&zero, 10).await;
+    brokers.partition_leader("led", 0, Some(2)).expect("led");
+    for value in 10..20 {
+        put(&producer, "led", &value.to_string()).await;
+    }
+    member.read_to(&zero, 20).await;
+    assert_eq!(member.offsets(0), (0..20).collect::<Vec<_>>());
+    let epochs: Vec<i32> = member.read.iter().filter_map(|record| record.leader_epoch).collect();
+    let (before, after) = (epochs[9], epochs[10]);
+    assert!(before < after, "{epochs:?}");
+    for (from, epoch) in [(10, before), (15, after), (20, after)] {
+        member.last_epoch = Some(epoch);
+        member.begin(&zero, NextOffset::new(from));
+        member.read_to(&zero, 20).await;
+    }
+    // What was applied at 14 was the former leader's.
+    member.last_epoch = Some(before);
+    member.begin(&zero, NextOffset::new(15));
+    loop {
+        match member.event().await {
+            SourceEvent::LogFault { fault: LogFault::Rewritten { .. }, .. } => break,
+            SourceEvent::Trouble(_) => {}
+            other => panic!("unexpected: {other:?}"),
+        }
+    }
+    member.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_before_the_position_that_is_gone_or_a_marker_is_not_compared() {
+    let place = Place::new(1).await;
+    let zero = place.partition(0);
+    let producer = transactional(&place.kafka);
+    producer.begin_transaction().expect("begun");
+    put(&producer, &place.topic, "0, before the marker").await;
+    producer.commit_transaction(PATIENCE).expect("committed");
+    let mut member = place.join().await;
+    member.assigned().await;
+    member.last_epoch = Some(3);
+    // Behind the marker, at the end, and where more transactions without a record for us follow.
+    member.begin(&zero, NextOffset::new(2));
+    producer.begin_transaction().expect("begun");
+    put(&producer, &place.topic, "2, dropped").await;
+    producer.abort_transaction(PATIENCE).expect("aborted");
+    member.read_to(&zero, 4).await;
+    place.send(0, 4..8).await;
+    member.read_to(&zero, 8).await;
+    assert_eq!(member.offsets(0), [4, 5, 6, 7]);
+    place.kafka.delete_records(&place.topic, 0, 6).await;
+    member.source.control.pause(&zero);
+    member.begin(&zero, NextOffset::new(6));
+    let SourceEvent::Interrupted { log_start, .. } = member.event().await else { panic!("an interruption") };
+    assert_eq!(log_start, NextOffset::new(6));
+    member.last_epoch = None;
+    member.begin(&zero, NextOffset::new(6));
+    member.read_to(&zero, 8).await;
+    assert_eq!(member.offsets(0), [4, 5, 6, 7, 6, 7]);
     member.close().await;
 }
 

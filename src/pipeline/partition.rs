@@ -44,6 +44,8 @@ pub struct Stopped {
     pub oldest: Option<i64>,
     /// The stream that is read for one record, to learn that time after a restart; else [`StreamId::NONE`].
     pub probe: StreamId,
+    /// The leader epoch of the last record that was applied, where it is known.
+    pub applied_epoch: Option<i32>,
     /// Why.
     pub why: Quarantine,
 }
@@ -58,6 +60,10 @@ pub struct Flow {
     pub stream: StreamId,
     /// The offset behind the last record that was taken from this stream, or where it began.
     pub taken: NextOffset,
+    /// The leader epoch of the last record that was taken or, before one was, applied; where it is known.
+    pub taken_epoch: Option<i32>,
+    /// The leader epoch of the last record that was applied, where it is known.
+    pub applied_epoch: Option<i32>,
     /// The batch that grows.
     pub open: Batch,
     /// Since when a transaction is in flight, if one is.
@@ -125,6 +131,8 @@ impl Flow {
             boundary: row.boundary,
             stream,
             taken: open.end(),
+            taken_epoch: row.leader_epoch,
+            applied_epoch: row.leader_epoch,
             open,
             in_flight_since: None,
             bytes_in_flight: 0,

@@ -28,10 +28,12 @@ use crate::store::error::ErrorPlace;
 use crate::store::faulty::{ApplyFault, FaultyStore};
 use crate::store::sqlite::{OpenMode, SqliteStore};
 use crate::store::{
-    DatabaseCode, DeadLetterFilter, OperatorAction, PartitionStatus, ReadStore, ResumeRequest, SharedStore,
-    StoreError,
+    DatabaseCode, DeadLetterFilter, OperatorAction, PartitionStatus, Quarantine, ReadStore, ResumeRequest,
+    SharedStore, StoreError,
 };
 use crate::telemetry::Health;
+
+mod log;
 
 const TOPIC: &str = "shop.payments";
 const DEAD_LETTER_TOPIC: &str = "t.payments.dlq";
@@ -94,6 +96,8 @@ struct Scene {
     stop: CancellationToken,
     running: JoinHandle<()>,
     next: BTreeMap<i32, i64>,
+    /// The leader epoch of the records that are sent.
+    epoch: Option<i32>,
     folder: tempfile::TempDir,
 }
 
@@ -106,7 +110,8 @@ impl Scene {
         cluster.create_topic(DEAD_LETTER_TOPIC, 1, None);
         let dead_letter_topic = Arc::new(Shy::default());
         let (member, stop, running) = start(&cluster, &store, &dead_letter_topic, on_error).await;
-        Self { cluster, dead_letter_topic, store, member, stop, running, next: BTreeMap::new(), folder }
+        let next = BTreeMap::new();
+        Self { cluster, dead_letter_topic, store, member, stop, running, next, epoch: None, folder }
     }
 
     fn name(partition: i32) -> TopicPartition {
@@ -120,7 +125,7 @@ impl Scene {
                 topic_partition: Self::name(partition),
                 offset: RecordOffset::new(*offset),
             },
-            leader_epoch: None,
+            leader_epoch: self.epoch,
             timestamp: RecordTimestamp::Create(TIME),
             key: Some(Bytes::copy_from_slice(key.as_bytes())),
             value: Some(Bytes::copy_from_slice(value.as_bytes())),
@@ -136,6 +141,10 @@ impl Scene {
     async fn row(&self, partition: i32) -> Option<PartitionStatus> {
         let rows = self.store.status(None).await.expect("status");
         rows.into_iter().find(|row| row.partition == Self::name(partition))
+    }
+
+    async fn quarantined(&self, partition: i32) -> Quarantine {
+        eventually("a quarantine", || async { self.row(partition).await?.quarantine }).await
     }
 
     async fn reaches(&self, partition: i32, position: i64) {

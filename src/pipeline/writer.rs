@@ -79,11 +79,14 @@ pub struct Durable {
     pub dead_letters: Vec<(Stage, Reason)>,
     /// The time of the oldest of them, milliseconds since 1970-01-01 UTC.
     pub oldest: Option<i64>,
+    /// The leader epoch of the last of them.
+    pub leader_epoch: Option<i32>,
 }
 
 impl Durable {
     fn add(&mut self, batch: &Batch, run: Range<usize>) {
         self.records += run.len();
+        self.leader_epoch = batch.leader_epoch(run.end).or(self.leader_epoch);
         self.dead_letters
             .extend(batch.dead_letters(run.clone()).map(|letter| (letter.fault.stage, letter.fault.reason)));
         self.oldest = [self.oldest, batch.oldest_timestamp(run)].into_iter().flatten().min();

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{
-    Cluster, Consumed, KnownEnds, Ownership, Revocation, Source, SourceControl, SourceError, SourceEvent,
-    StreamId, TopicDescription,
+    Cluster, Consumed, KnownEnds, LogFault, Ownership, Revocation, Source, SourceControl, SourceError,
+    SourceEvent, StreamId, TopicDescription,
 };
 use crate::position::NextOffset;
 use crate::record::{Record, TopicPartition};
@@ -51,6 +51,15 @@ struct Log {
 
 impl Log {
     const EMPTY: Self = Self { records: Vec::new(), start: NextOffset::ZERO, end: NextOffset::ZERO };
+}
+
+impl State {
+    /// The leader epoch of the record just before a position, if there is one.
+    fn epoch_before(&self, partition: &TopicPartition, from: NextOffset) -> Option<i32> {
+        let before = from.before()?;
+        let records = &self.logs.get(partition)?.records;
+        records.iter().find(|record| record.coordinates.offset == before)?.leader_epoch
+    }
 }
 
 impl Shared {
@@ -236,6 +245,13 @@ impl MemoryMember {
         }
     }
 
+    /// Delivers nothing more of what is begun, until it is begun again.
+    pub fn pause_all(&self) {
+        for stream in self.lock().partitions.values_mut().flatten() {
+            stream.is_paused = true;
+        }
+    }
+
     /// Tells an event of the client: troubles, faults of the log.
     pub fn report(&self, event: SourceEvent) {
         self.tell(event);
@@ -314,15 +330,20 @@ async fn deliver(member: MemoryMember, records: mpsc::Sender<Vec<Consumed>>) {
 
 #[async_trait]
 impl SourceControl for MemoryMember {
-    fn begin(&self, partition: &TopicPartition, from: NextOffset) -> StreamId {
+    fn begin(&self, partition: &TopicPartition, from: NextOffset, last_epoch: Option<i32>) -> StreamId {
+        let before = self.cluster.lock().epoch_before(partition, from);
+        let fault = LogFault::of_record_before(from, last_epoch, before);
         let mut state = self.lock();
         state.last_stream += 1;
         let id = StreamId(state.last_stream);
         if let Some(stream) = state.partitions.get_mut(partition) {
-            *stream = Some(Stream { id, next: from, told: None, is_paused: false });
+            *stream = Some(Stream { id, next: from, told: None, is_paused: fault.is_some() });
             state.begins.push((partition.clone(), from));
         }
         drop(state);
+        if let Some(fault) = fault {
+            self.tell(SourceEvent::LogFault { partition: partition.clone(), stream: id, fault });
+        }
         self.cluster.changed.notify_waiters();
         id
     }
@@ -408,12 +429,12 @@ mod tests {
         assert_eq!(member.group(), "g");
         member.assign(std::slice::from_ref(&partition));
         assert!(matches!(source.events.recv().await, Some(SourceEvent::Assigned { .. })));
-        source.control.begin(&partition, NextOffset::new(1));
+        source.control.begin(&partition, NextOffset::new(1), None);
         assert_eq!(next(&mut source).await, ["1 t:0:1", "1 t:0:4", "1 t:0 ends at 5"]);
         cluster.append(record(&partition, 5));
         assert_eq!(next(&mut source).await, ["1 t:0:5", "1 t:0 ends at 6"]);
         source.control.pause(&partition);
-        source.control.begin(&partition, NextOffset::new(5));
+        source.control.begin(&partition, NextOffset::new(5), None);
         assert_eq!(next(&mut source).await, ["2 t:0:5", "2 t:0 ends at 6"]);
     }
 
@@ -426,7 +447,7 @@ mod tests {
         let member = cluster.member().await;
         member.assign(std::slice::from_ref(&partition));
         assert!(matches!(source.events.recv().await, Some(SourceEvent::Assigned { .. })));
-        source.control.begin(&partition, NextOffset::ZERO);
+        source.control.begin(&partition, NextOffset::ZERO, None);
         assert_eq!(next(&mut source).await, ["1 t:0 ends at 0"]);
         let revoking = tokio::spawn({
             let (member, partition) = (member.clone(), partition.clone());
@@ -443,7 +464,7 @@ mod tests {
         revoking.await.expect("no panic");
         assert!(source.control.ends().readable.is_empty());
         assert_eq!(member.commits(), position);
-        source.control.begin(&partition, NextOffset::ZERO);
+        source.control.begin(&partition, NextOffset::ZERO, None);
         assert_eq!(member.begins(), position, "a begin of what is not assigned is ignored");
     }
 }

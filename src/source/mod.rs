@@ -100,6 +100,8 @@ pub enum SourceEvent {
         partition: TopicPartition,
         /// The stream number of the `begin` that it belongs to.
         stream: StreamId,
+        /// The first offset that the log holds.
+        log_start: NextOffset,
     },
     /// The client reports a fault that it recovers from by itself (brokers down, authentication, a topic that is missing):
     /// to be shown, and retried by the client. `None`: it has recovered.
@@ -159,6 +161,14 @@ pub enum LogFault {
         /// The readable end.
         log_end: NextOffset,
     },
+    /// The position lies within the log, and what stands before it is not what was applied: the log was cut below the position
+    /// by an unclean election of a leader, and has grown past it again.
+    Rewritten {
+        /// The position.
+        position: NextOffset,
+        /// What shows it: offsets and leader epochs, no payload.
+        evidence: String,
+    },
     /// The topic has another id than the position belongs to.
     Recreated {
         /// The id in the store.
@@ -168,12 +178,31 @@ pub enum LogFault {
     },
 }
 
+impl LogFault {
+    /// The fault of a record before `position` that another leader has written than the one that was applied; none where they
+    /// are the same, or one of them is not known.
+    #[must_use]
+    pub fn of_record_before(position: NextOffset, applied: Option<i32>, found: Option<i32>) -> Option<Self> {
+        let (applied, found) = (applied?, found?);
+        (applied != found).then(|| Self::Rewritten {
+            position,
+            evidence: format!(
+                "the record before it was written by leader epoch {found}, the one that was applied there by {applied}"
+            ),
+        })
+    }
+}
+
 /// Calls from the pipeline into a source. None of them blocks; those that wait for the broker are bounded by `timeout`.
 #[async_trait]
 pub trait SourceControl: Send + Sync + std::fmt::Debug {
     /// Starts to deliver a claimed partition from exactly `from`, and returns the number of the stream. A partition that is
     /// no longer assigned is ignored: its revocation is already among the events.
-    fn begin(&self, partition: &TopicPartition, from: NextOffset) -> StreamId;
+    ///
+    /// `last_epoch` is the leader epoch of the last record before `from` that was applied, where it is known. Where the log
+    /// holds a record just before `from`, it must be of that epoch; else nothing is delivered but [`LogFault::Rewritten`].
+    /// Offset and epoch together name a record: no two leaders have the same epoch.
+    fn begin(&self, partition: &TopicPartition, from: NextOffset, last_epoch: Option<i32>) -> StreamId;
 
     /// Stops delivering a partition that is blocked or quarantined, and drops what was prefetched; it stays assigned.
     fn pause(&self, partition: &TopicPartition);

@@ -201,7 +201,7 @@ pub struct Quarantine {
 impl Quarantine {
     /// The log no longer reaches back to the position.
     pub const LOG_EXPIRED: &'static str = "log_expired";
-    /// The position lies beyond the end of the log.
+    /// The position lies beyond the end of the log, or the log was cut below it and has grown past it again.
     pub const LOG_TRUNCATED: &'static str = "log_truncated";
     /// The topic has another id than the position belongs to.
     pub const TOPIC_RECREATED: &'static str = "topic_recreated";

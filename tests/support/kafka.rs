@@ -67,6 +67,13 @@ impl Kafka {
         .await;
     }
 
+    /// Deletes the records of a partition before `offset`, as retention does.
+    pub(crate) async fn delete_records(&self, topic: &str, partition: i32, offset: i64) {
+        let mut before = TopicPartitionList::new();
+        before.add_partition_offset(topic, partition, Offset::Offset(offset)).expect("valid");
+        self.admin.delete_records(&before, &AdminOptions::new()).await.expect("the broker answers");
+    }
+
     /// Produces one record and returns its partition and offset.
     pub(crate) async fn send(&self, record: Out<'_>) -> (i32, i64) {
         let mut headers = OwnedHeaders::new();

@@ -27,7 +27,9 @@ impl Runner {
             }
             SourceEvent::Revoked { partitions, ownership, done } => self.revoked(partitions, ownership, done),
             SourceEvent::LogFault { partition, stream, fault } => self.log_fault(&partition, stream, &fault),
-            SourceEvent::Interrupted { partition, stream } => self.begin_again(&partition, stream),
+            SourceEvent::Interrupted { partition, stream, log_start } => {
+                self.begin_again(&partition, stream, log_start);
+            }
             SourceEvent::Trouble(trouble) => {
                 if let Some(Trouble { what, .. }) = &trouble {
                     tracing::warn!(version = %self.version, what, "kafka is in trouble; the client goes on trying");
@@ -101,14 +103,16 @@ impl Runner {
     }
 
     /// Goes on behind what is held; records of the former stream that still come are dropped.
-    fn begin_again(&mut self, name: &TopicPartition, stream: StreamId) {
+    /// `log_start` is the first offset of the log: what lies before it cannot be compared.
+    fn begin_again(&mut self, name: &TopicPartition, stream: StreamId, log_start: NextOffset) {
         let control = self.control.clone();
         if let Some(flow) = self.flow(name)
             && flow.stream == stream
             && flow.accepts()
         {
             let from = flow.next_needed();
-            flow.restart(control.begin(name, from), from);
+            let last_epoch = flow.taken_epoch.filter(|_| from > log_start);
+            flow.restart(control.begin(name, from, last_epoch), from);
         }
     }
 
@@ -120,7 +124,7 @@ impl Runner {
                 && flow.topic_id.as_ref() == Some(found)
             {
                 // The client is late: the position belongs to the topic of now.
-                return self.begin_again(name, stream);
+                return self.begin_again(name, stream, NextOffset::ZERO);
             }
             flow.quarantine = QuarantineChange::Enter(why);
             self.control.pause(name);
@@ -192,13 +196,15 @@ impl Runner {
         match &row.quarantine {
             Some(why) => {
                 let is_readable = why.ends_by_resume();
-                let probe = if is_readable { self.control.begin(name, position) } else { StreamId::NONE };
+                let probe =
+                    if is_readable { self.control.begin(name, position, None) } else { StreamId::NONE };
                 let stopped = Stopped {
                     fence: row.fence,
                     boundary: row.boundary,
                     topic_id: row.topic_id.clone(),
                     oldest: None,
                     probe,
+                    applied_epoch: row.leader_epoch,
                     why: why.clone(),
                 };
                 self.set_state(name, State::Quarantined(Box::new(stopped)));
@@ -217,7 +223,10 @@ impl Runner {
             }
             _ => None,
         };
-        let stream = if recreated.is_some() { StreamId::NONE } else { self.control.begin(name, position) };
+        let stream = match recreated {
+            Some(_) => StreamId::NONE,
+            None => self.control.begin(name, position, row.leader_epoch),
+        };
         let mut flow = Flow::new(row, stream, self.new_batch(position), self.shared.batch_records);
         if let Some(fault) = recreated {
             flow.quarantine = QuarantineChange::Enter(log_quarantine(&self.version, &fault));
@@ -291,6 +300,13 @@ fn log_quarantine(version: &VersionKey, fault: &LogFault) -> Quarantine {
             format!(
                 "position {position} lies beyond the end {log_end} of the log (start {log_start}): the topic was truncated \
                  or made anew"
+            ),
+        ),
+        LogFault::Rewritten { position, evidence } => (
+            Quarantine::LOG_TRUNCATED,
+            format!(
+                "the log was cut below position {position} and has grown past it again, as after an unclean election of a \
+                 leader: {evidence}"
             ),
         ),
         LogFault::Recreated { expected, found } => (

@@ -76,6 +76,7 @@ impl Runner {
             return;
         }
         flow.taken = offset.next();
+        flow.taken_epoch = record.leader_epoch.or(flow.taken_epoch);
         if flow.next_needed().is_past(offset) {
             // An end was reported too far: going on would lose this record without a word.
             let detail = format!(
@@ -160,7 +161,7 @@ impl Runner {
             } else if flow.is_held && !flow.is_waiting() && !flow.is_in_flight() {
                 flow.is_held = false;
                 let from = flow.next_needed();
-                flow.restart(self.control.begin(name, from), from);
+                flow.restart(self.control.begin(name, from, flow.taken_epoch), from);
             }
         }
     }

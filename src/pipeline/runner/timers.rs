@@ -173,7 +173,7 @@ impl Runner {
         let Some(Partition { state: State::Quarantined(stopped), .. }) = self.partitions.get(name) else {
             return;
         };
-        let Stopped { fence, boundary, topic_id, why, .. } = &**stopped;
+        let Stopped { fence, boundary, topic_id, applied_epoch, why, .. } = &**stopped;
         if request.revision != fence.revision {
             return;
         }
@@ -186,7 +186,7 @@ impl Runner {
             fence: *fence,
             boundary: *boundary,
             topic_id: topic_id.clone(),
-            leader_epoch: None,
+            leader_epoch: *applied_epoch,
             quarantine: None,
         };
         let may_pass = (request.action == OperatorAction::ResumeWithDeadLetter).then_some(row.fence.position);

@@ -130,6 +130,7 @@ impl Runner {
         flow.oldest_in_flight = None;
         flow.fence = result.fence;
         flow.last_applied = result.durable.oldest.or(flow.last_applied);
+        flow.applied_epoch = result.durable.leader_epoch.or(flow.applied_epoch);
         match result.end {
             PartEnd::Applied => {
                 flow.backoff = None;
@@ -147,6 +148,7 @@ impl Runner {
                     topic_id: flow.topic_id.clone(),
                     oldest: flow.oldest_pending(),
                     probe: StreamId::NONE,
+                    applied_epoch: flow.applied_epoch,
                     why: why.clone(),
                 };
                 tracing::error!(version = %self.version, partition = %name, reason = why.reason, detail = why.detail, "quarantined");

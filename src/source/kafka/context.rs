@@ -13,8 +13,8 @@ use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::position::NextOffset;
-use crate::record::TopicPartition;
+use crate::position::{NextOffset, RecordOffset};
+use crate::record::{Record, TopicPartition};
 use crate::source::{KnownEnds, LogFault, Ownership, Revocation, SourceEvent, StreamId, Trouble};
 
 /// What a consumer's callbacks, its thread and its control share.
@@ -46,8 +46,52 @@ pub(super) struct Added {
     pub(super) stream: StreamId,
     /// The next offset that has not been handed over.
     pub(super) next: NextOffset,
+    /// The leader epoch that the record just before `next` must have, until the first record has come.
+    pub(super) last_epoch: Option<i32>,
     /// When it was begun.
     pub(super) begun: Instant,
+    /// A fault of its log has been told: nothing more of it is handed over.
+    pub(super) is_faulty: bool,
+}
+
+impl Added {
+    /// Where the client reads: one record earlier while that is still to be compared.
+    pub(super) fn fetch_from(&self) -> NextOffset {
+        let before = self.last_epoch.and_then(|_| self.next.before());
+        before.map_or(self.next, RecordOffset::position)
+    }
+
+    /// Takes a record that was fetched: whether it is to be handed over, or shows that the log is another one.
+    pub(super) fn take(&mut self, record: &Record) -> Result<Fetched, LogFault> {
+        let offset = record.coordinates.offset;
+        let last_epoch = self.last_epoch.take();
+        if last_epoch.is_none() || self.next.before() != Some(offset) {
+            self.next = offset.next();
+            return Ok(Fetched::New);
+        }
+        match LogFault::of_record_before(self.next, last_epoch, record.leader_epoch) {
+            Some(fault) => {
+                self.is_faulty = true;
+                Err(fault)
+            }
+            None => Ok(Fetched::Before),
+        }
+    }
+
+    /// Everything up to an end has been handed over: there is nothing left to compare.
+    pub(super) fn end_at(&mut self, end: NextOffset) {
+        self.next = end;
+        self.last_epoch = None;
+    }
+}
+
+/// What a record that was fetched is to the pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fetched {
+    /// It is to be handed over.
+    New,
+    /// It lies before the position: it was read to be compared.
+    Before,
 }
 
 impl Assignment {
@@ -59,8 +103,9 @@ impl Assignment {
     /// The list of everything that is read, each at its next offset.
     pub(super) fn list(&self) -> Result<TopicPartitionList, KafkaError> {
         let mut list = TopicPartitionList::new();
-        for (name, Added { next, .. }) in &self.added {
-            list.add_partition_offset(&name.topic, name.partition, Offset::Offset(next.get()))?;
+        for (name, added) in &self.added {
+            let from = Offset::Offset(added.fetch_from().get());
+            list.add_partition_offset(&name.topic, name.partition, from)?;
         }
         Ok(list)
     }
@@ -131,13 +176,12 @@ impl Context {
             "a topic was made anew"
         );
         let mut streams = Vec::new();
-        self.state().added.retain(|name, added| {
-            let is_of_it = *name.topic == *change.topic;
-            if is_of_it {
+        for (name, added) in &mut self.state().added {
+            if *name.topic == *change.topic && !added.is_faulty {
+                added.is_faulty = true;
                 streams.push((name.clone(), added.stream));
             }
-            !is_of_it
-        });
+        }
         for (partition, stream) in streams {
             let (expected, found) = (change.before.to_owned(), change.now.to_owned());
             let fault = LogFault::Recreated { expected, found };

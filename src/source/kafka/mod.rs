@@ -235,9 +235,9 @@ impl Control {
 
 #[async_trait]
 impl SourceControl for Control {
-    fn begin(&self, partition: &TopicPartition, from: NextOffset) -> StreamId {
+    fn begin(&self, partition: &TopicPartition, from: NextOffset, last_epoch: Option<i32>) -> StreamId {
         let stream = StreamId(self.streams.fetch_add(1, Ordering::Relaxed) + 1);
-        self.send(Command::Begin { partition: partition.clone(), from, stream });
+        self.send(Command::Begin { partition: partition.clone(), from, last_epoch, stream });
         stream
     }
 

@@ -13,7 +13,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::{mpsc, oneshot};
 
 use super::client::REQUEST_TIMEOUT;
-use super::context::{Added, Context, is_cooperative};
+use super::context::{Added, Context, Fetched, is_cooperative};
 use super::idle::IdleEnds;
 use super::native::{DataQueue, EventQueue, Item};
 use crate::position::NextOffset;
@@ -25,10 +25,13 @@ const READ_WAIT: Duration = Duration::from_millis(20);
 /// The most records of one read.
 const READ_MOST: usize = 1000;
 
+/// The library's name for a log that was cut below what had been read.
+const TRUNCATION: &str = "Partition log truncation detected";
+
 /// What the pipeline asks of the thread.
 #[derive(Debug)]
 pub(super) enum Command {
-    Begin { partition: TopicPartition, from: NextOffset, stream: StreamId },
+    Begin { partition: TopicPartition, from: NextOffset, last_epoch: Option<i32>, stream: StreamId },
     Pause { partition: TopicPartition },
     Close { done: oneshot::Sender<()> },
 }
@@ -84,7 +87,9 @@ impl Poller {
     pub(super) fn run(mut self) {
         let done = loop {
             match self.commands.try_recv() {
-                Ok(Command::Begin { partition, from, stream }) => self.begin(&partition, from, stream),
+                Ok(Command::Begin { partition, from, last_epoch, stream }) => {
+                    self.begin(&partition, from, last_epoch, stream);
+                }
                 Ok(Command::Pause { partition }) => self.pause(&partition),
                 Ok(Command::Close { done }) => break Some(done),
                 Err(TryRecvError::Disconnected) => break None,
@@ -163,9 +168,10 @@ impl Poller {
         let mut ends = Vec::new();
         for (partition, end) in reached {
             if let Some(added) = state.added.get_mut(&partition)
+                && !added.is_faulty
                 && end > added.next
             {
-                added.next = end;
+                added.end_at(end);
                 ends.push(Consumed::End { stream: added.stream, partition, end });
             }
         }
@@ -183,9 +189,17 @@ impl Poller {
                 match item {
                     Item::Record(record) => {
                         let name = &record.coordinates.topic_partition;
-                        if let Some(added) = state.added.get_mut(name) {
-                            added.next = record.coordinates.offset.next();
-                            chunk.push(Consumed::Record { stream: added.stream, record });
+                        let Some(added) = state.added.get_mut(name).filter(|added| !added.is_faulty) else {
+                            continue;
+                        };
+                        let stream = added.stream;
+                        match added.take(&record) {
+                            Ok(Fetched::New) => chunk.push(Consumed::Record { stream, record }),
+                            Ok(Fetched::Before) => {}
+                            Err(fault) => {
+                                let partition = name.clone();
+                                context.tell(SourceEvent::LogFault { partition, stream, fault });
+                            }
                         }
                     }
                     Item::Error { partition, code, text } => faults.push((partition, code, text)),
@@ -205,34 +219,36 @@ impl Poller {
         let context = self.consumer.context();
         match code {
             RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => {
-                let Some(Added { stream, next: position, .. }) =
-                    context.state().added.get(&partition).copied()
+                let added = context.state().added.get(&partition).copied();
+                let Some(Added { stream, next: position, .. }) = added.filter(|added| !added.is_faulty)
                 else {
                     return;
                 };
                 tracing::warn!(%partition, %position, %code, text, "the broker refuses a position");
                 let consumer = self.consumer.clone();
+                let question = Question { partition, stream, position, truncation: truncation(text) };
                 // Not on this thread: the question may take as long as a request.
-                std::thread::spawn(move || ask_for_log(&consumer, partition, stream, position));
+                std::thread::spawn(move || question.ask(&consumer));
             }
             code => context.trouble(Some(super::trouble(code, format!("{partition}: {code}: {text}")))),
         }
     }
 
-    fn begin(&mut self, name: &TopicPartition, from: NextOffset, stream: StreamId) {
+    fn begin(&mut self, name: &TopicPartition, from: NextOffset, last_epoch: Option<i32>, stream: StreamId) {
         self.forwards.changed();
         let context = self.consumer.context();
+        let added = Added { stream, next: from, last_epoch, begun: Instant::now(), is_faulty: false };
         let was_added = {
             let mut state = context.state();
             if !state.assigned.contains(name) {
                 // Its revocation stands among the events already.
                 return;
             }
-            state.added.insert(name.clone(), Added { stream, next: from, begun: Instant::now() }).is_some()
+            state.added.insert(name.clone(), added).is_some()
         };
         self.queue.forward(self.consumer.client(), name);
         let result = if is_cooperative(&self.consumer) {
-            self.begin_one(name, from, was_added)
+            self.begin_one(name, added.fetch_from(), was_added)
         } else {
             context.state().list().and_then(|all| self.consumer.assign(&all))
         };
@@ -287,34 +303,87 @@ fn one(name: &TopicPartition) -> TopicPartitionList {
     list
 }
 
-/// Finds out what is wrong with a position that the broker refuses, and says so. Asks until it knows.
-fn ask_for_log(
-    consumer: &BaseConsumer<Context>,
+/// A position that the broker refuses, or that the client takes for one of another log.
+struct Question {
     partition: TopicPartition,
     stream: StreamId,
     position: NextOffset,
-) {
-    let is_current =
-        || consumer.context().state().added.get(&partition).is_some_and(|added| added.stream == stream);
-    while is_current() {
-        match consumer.fetch_watermarks(&partition.topic, partition.partition, REQUEST_TIMEOUT) {
-            Ok((start, end)) => {
-                let (log_start, log_end) = (NextOffset::new(start), NextOffset::new(end));
-                consumer.context().tell(if position < log_start {
-                    let fault = LogFault::Expired { position, log_start, log_end };
-                    SourceEvent::LogFault { partition, stream, fault }
-                } else if position > log_end {
-                    let fault = LogFault::Truncated { position, log_start, log_end };
-                    SourceEvent::LogFault { partition, stream, fault }
-                } else {
-                    SourceEvent::Interrupted { partition, stream }
-                });
-                return;
-            }
-            Err(error) => {
-                tracing::warn!(%partition, %error, "the log's bounds are not known yet; asking again");
-                std::thread::park_timeout(Duration::from_secs(1));
+    /// The client's words where it has found that the log was cut below what it had read.
+    truncation: Option<String>,
+}
+
+impl Question {
+    /// Finds out what is wrong, and says so. Asks until it knows.
+    fn ask(self, consumer: &BaseConsumer<Context>) {
+        let Self { partition, stream, position, truncation } = self;
+        let is_current =
+            || consumer.context().state().added.get(&partition).is_some_and(|added| added.stream == stream);
+        while is_current() {
+            match consumer.fetch_watermarks(&partition.topic, partition.partition, REQUEST_TIMEOUT) {
+                Ok((start, end)) => {
+                    let (log_start, log_end) = (NextOffset::new(start), NextOffset::new(end));
+                    let event = match log_fault(position, log_start, log_end, truncation) {
+                        Some(fault) => SourceEvent::LogFault { partition, stream, fault },
+                        None => SourceEvent::Interrupted { partition, stream, log_start },
+                    };
+                    consumer.context().tell(event);
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%partition, %error, "the log's bounds are not known yet; asking again");
+                    std::thread::park_timeout(Duration::from_secs(1));
+                }
             }
         }
+    }
+}
+
+/// What is wrong with a position in a log with these bounds, if anything is.
+fn log_fault(
+    position: NextOffset,
+    log_start: NextOffset,
+    log_end: NextOffset,
+    truncation: Option<String>,
+) -> Option<LogFault> {
+    if position < log_start {
+        Some(LogFault::Expired { position, log_start, log_end })
+    } else if position > log_end {
+        Some(LogFault::Truncated { position, log_start, log_end })
+    } else {
+        truncation.map(|evidence| LogFault::Rewritten { position, evidence })
+    }
+}
+
+/// The library's words where it has asked the new leader of a partition for the end of the epoch that it had read, and that end
+/// lies before what it had read. It reports this like any other position that cannot be read, and tells them apart in
+/// its text only.
+fn truncation(text: &str) -> Option<String> {
+    text.contains(TRUNCATION).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_was_cut_and_has_grown_past_the_position_is_told_from_one_that_can_be_read_on() {
+        let at = |position, truncation: Option<&str>| {
+            let [position, start, end] = [position, 10, 90].map(NextOffset::new);
+            log_fault(position, start, end, truncation.map(str::to_owned))
+        };
+        assert!(matches!(at(9, None), Some(LogFault::Expired { .. })));
+        assert!(matches!(at(91, Some("cut")), Some(LogFault::Truncated { .. })));
+        assert!(matches!(at(60, Some("cut")), Some(LogFault::Rewritten { .. })));
+        for position in [10, 60, 90] {
+            assert_eq!(at(position, None), None);
+        }
+    }
+
+    #[test]
+    fn the_librarys_words_for_a_truncation_are_known() {
+        let words = |code: RDKafkaErrorCode| format!("no epoch found (broker 1): {code}");
+        let cut = words(RDKafkaErrorCode::LogTruncation);
+        assert_eq!(truncation(&cut).as_deref(), Some(cut.as_str()));
+        assert_eq!(truncation(&words(RDKafkaErrorCode::OffsetOutOfRange)), None);
     }
 }
