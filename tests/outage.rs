@@ -1,4 +1,4 @@
-//! A read store that cannot be reached: it is waited for, nothing is lost, nothing is twice, and nothing is a dead letter.
+//! A read store or a broker that cannot be reached: it is waited for, nothing is lost, nothing is twice, and nothing is a dead letter.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -103,5 +103,54 @@ async fn waiting_for_a_database_ends_with_a_signal() {
         running.signal("TERM");
         assert_eq!(running.ended().await.code(), Some(0), "{}", running.log());
     }
+    shop.database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_away_is_named_by_status_and_waited_for() {
+    let shop = Shop::open(2).await;
+    let proxy = Proxy::before_broker(shop.kafka.bootstrap.clone()).await;
+    shop.change_config(&shop.kafka.bootstrap, &format!("127.0.0.1:{}", proxy.port));
+    let mut expected = shop.pay(1000, 50).await;
+    let mut running = shop.place.start("run", &["run"]);
+    let is_ready = async || {
+        let rows =
+            shop.database.try_rows("select state, reason from {s}.projector_view_status").await.ok()?;
+        (rows.first()?[0] == "ready").then_some(())
+    };
+    eventually("the view is ready", is_ready).await;
+    proxy.set(Mode::Refuse);
+    add(&mut expected, shop.pay(1000, 50).await);
+    let away = "select state, reason from {s}.projector_view_status where reason like '% is not known: no broker can be reached'";
+    let rows = eventually("the reason is told", || async {
+        let rows = shop.database.rows(away).await;
+        (!rows.is_empty()).then_some(rows)
+    })
+    .await;
+    assert_eq!(rows[0][0], "unavailable");
+    // The client gives its partitions up when the session has run out; their last owner goes on to say why.
+    eventually("the partitions are lost", || async {
+        (running.log().matches("ownership=Lost").count() == 2).then_some(())
+    })
+    .await;
+    shop.database.run(&format!("delete from {}.projector_observations", shop.database.schema)).await;
+    eventually("the reason is told again", || async {
+        (!shop.database.rows(away).await.is_empty()).then_some(())
+    })
+    .await;
+    assert_eq!(running.log().matches("no broker can be reached").count(), 1, "told once: {}", running.log());
+    let status = shop.place.run(&["status"]).expect_code(0);
+    assert!(
+        status.stdout.contains("unavailable") && status.stdout.contains("no broker"),
+        "{}",
+        status.stdout
+    );
+    proxy.set(Mode::Pass);
+    eventually("everything is applied", || async { (shop.progress().await == 2000).then_some(()) }).await;
+    eventually("the view is ready", is_ready).await;
+    assert_eq!(shop.customers().await, expected);
+    assert_eq!(shop.database.one("select count(*)::text from {s}.projector_dead_letters").await, "0");
+    running.signal("TERM");
+    assert_eq!(running.ended().await.code(), Some(0), "{}", running.log());
     shop.database.drop().await;
 }

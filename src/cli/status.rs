@@ -16,7 +16,7 @@ use crate::store::SharedStore;
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-States of views: ready; catching_up (being built, or older than the limit); unavailable (nobody observes); quarantined.
+States of views: ready; catching_up (being built, or older than the limit); unavailable (nobody observes, or no broker answers); quarantined.
 States of partitions: flowing; blocked (goes on by itself); quarantined (a command decides); unowned.
 Lag counts offsets, so it is an upper bound of records. Age is that of the oldest event that is not applied.
 

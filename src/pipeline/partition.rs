@@ -228,13 +228,19 @@ impl Flow {
         self.retry.as_ref().map(|retry| retry.why.clone()).or_else(schema).or_else(slow).or_else(backlog)
     }
 
-    /// The time of the oldest record that is read and not applied, milliseconds since 1970-01-01 UTC.
+    /// The time of the oldest record that is not applied, as far as it is known: milliseconds since 1970-01-01 UTC.
     #[must_use]
     pub fn oldest_pending(&self) -> Option<i64> {
+        self.oldest_held().or(self.last_applied)
+    }
+
+    /// The time of the oldest record that is read and not applied, milliseconds since 1970-01-01 UTC.
+    #[must_use]
+    pub fn oldest_held(&self) -> Option<i64> {
         let waiting =
             self.waiting.as_ref().and_then(|w| w.records.iter().filter_map(|r| r.timestamp.millis()).min());
         let retry = self.retry.as_ref().and_then(|retry| retry.part.batch.oldest());
         let held = [self.oldest_in_flight, retry, self.open.oldest(), waiting, self.culprit];
-        held.into_iter().flatten().min().or(self.last_applied)
+        held.into_iter().flatten().min()
     }
 }

@@ -33,6 +33,7 @@ use crate::store::{
 };
 use crate::telemetry::Health;
 
+mod brokers;
 mod log;
 
 const TOPIC: &str = "shop.payments";

@@ -179,6 +179,8 @@ struct MemberState {
     begins: Vec<(TopicPartition, NextOffset)>,
     commits: Vec<(TopicPartition, NextOffset)>,
     refusal: Option<SourceError>,
+    /// Since when no broker answers: microseconds since 1970-01-01 UTC.
+    silent_since: Option<i64>,
     is_closed: bool,
 }
 
@@ -260,6 +262,12 @@ impl MemoryMember {
     /// From now on commits end with this; `None`: they succeed again.
     pub fn refuse_commits(&self, with: Option<SourceError>) {
         self.lock().refusal = with;
+    }
+
+    /// From now on no broker answers, and none has for `ago`; `None`: they do again.
+    pub fn silence(&self, ago: Option<Duration>) {
+        let micros = |ago: Duration| now_micros() - i64::try_from(ago.as_micros()).unwrap_or(0);
+        self.lock().silent_since = ago.map(micros);
     }
 
     /// Every begin so far, in order.
@@ -374,7 +382,7 @@ impl SourceControl for MemoryMember {
         let readable = begun
             .filter_map(|(partition, _)| Some((partition.clone(), cluster.logs.get(partition)?.end)))
             .collect();
-        KnownEnds { readable, broker_answered_at: Some(now_micros()) }
+        KnownEnds { readable, broker_answered_at: Some(state.silent_since.unwrap_or_else(now_micros)) }
     }
 
     async fn close(&self, _: Duration) {

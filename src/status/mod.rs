@@ -6,7 +6,8 @@
 //! - **lag** is readable end minus position, never negative; an upper bound of records, since transaction markers and
 //!   compacted records count;
 //! - **age** is that of the oldest event that is not applied; 0 when caught up, unknown where that event has no time;
-//! - an observation older than 10 s, or a partition that nobody observes, makes the views `unavailable`;
+//! - an observation older than 10 s, a partition that nobody observes, or one whose end is not known, makes the views
+//!   `unavailable`;
 //! - a quarantined partition makes them `quarantined`; a version that is not live yet, or whose age is above its limit, is
 //!   `catching_up`; all else is `ready`.
 

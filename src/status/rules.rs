@@ -80,8 +80,8 @@ fn state(partitions: &[&PartitionStatus], age: f64, limit: Option<Duration>) -> 
         return (ViewState::Unavailable, Some(format!("nobody observes partition {names}")));
     }
     if let Some(first) = partitions.iter().find(|partition| partition.readable_end.is_none()) {
-        let why =
-            format!("the end of partition {} is not known: the broker does not answer", first.partition);
+        let why = first.blocked.as_deref().unwrap_or("the broker does not answer");
+        let why = format!("the end of partition {} is not known: {why}", first.partition);
         return (ViewState::Unavailable, Some(why));
     }
     if partitions[0].version_state != VersionState::Live {
@@ -167,8 +167,22 @@ mod tests {
 
     #[test]
     fn an_unknown_end_makes_the_views_unavailable() {
-        let judgement = judged(&[PartitionStatus { readable_end: None, ..caught_up(0) }]);
+        let unknown = |number, blocked: Option<&str>| PartitionStatus {
+            readable_end: None,
+            blocked: blocked.map(str::to_owned),
+            ..caught_up(number)
+        };
+        let judgement = judged(&[caught_up(0), unknown(1, None)]);
         assert_eq!((judgement.state, judgement.lag_records), (ViewState::Unavailable, None));
+        assert_eq!(
+            judgement.reason.as_deref(),
+            Some("the end of partition shop.products:1 is not known: the broker does not answer")
+        );
+        let judgement = judged(&[unknown(0, Some("no broker can be reached")), unknown(1, None)]);
+        assert_eq!(
+            judgement.reason.as_deref(),
+            Some("the end of partition shop.products:0 is not known: no broker can be reached")
+        );
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Runner {
             self.parts.owned(&name, false);
             let Some(partition) = self.partitions.remove(&name) else { continue };
             if ownership == Ownership::Lost {
+                self.estrange(&name, &partition);
                 continue;
             }
             match partition.state {

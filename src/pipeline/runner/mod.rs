@@ -5,6 +5,7 @@
 
 mod assignment;
 mod intake;
+mod observing;
 mod timers;
 mod writing;
 
@@ -16,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use self::observing::Estranged;
 use crate::decode::SchemaId;
 use crate::pipeline::batch::Reader;
 use crate::pipeline::partition::{Partition, State};
@@ -106,6 +108,8 @@ pub struct Runner {
     partitions: HashMap<TopicPartition, Partition>,
     /// Partitions that have been taken away while a transaction was in flight, and those waiting for them.
     leaving: Vec<Leaving>,
+    /// Partitions that were lost while no broker answered.
+    estranged: HashMap<TopicPartition, Estranged>,
     /// Numbers of the latest claims: an answer to an older one is not for the present assignment.
     claims: HashMap<TopicPartition, u64>,
     next_claim: u64,
@@ -180,6 +184,7 @@ impl Runner {
             records: source.records,
             partitions: HashMap::new(),
             leaving: Vec::new(),
+            estranged: HashMap::new(),
             claims: HashMap::new(),
             next_claim: 0,
             lanes,
@@ -299,7 +304,7 @@ impl Runner {
         }
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
         self.control.close(left.max(Duration::from_millis(500))).await;
-        for name in self.partitions.keys() {
+        for name in self.partitions.keys().chain(self.estranged.keys()) {
             telemetry::partition_gone(&self.version, name);
         }
     }

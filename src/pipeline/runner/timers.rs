@@ -1,15 +1,11 @@
-//! What is done once a second: offsets, observations, requests of operators, the first promotion.
+//! What is done once a second: offsets, requests of operators, the first promotion.
 
 use super::{COMMIT_TIMEOUT, PromotionState, Runner, Wake};
 use crate::pipeline::partition::{Partition, State, Stopped};
-use crate::pipeline::retry;
-use crate::position::{Epoch, NextOffset};
+use crate::position::NextOffset;
 use crate::record::TopicPartition;
 use crate::source::SourceError;
-use crate::store::{
-    InstanceReport, Observation, Observed, OperatorAction, OperatorRequest, PositionRow, Promotion,
-    QuarantineChange, StoreError,
-};
+use crate::store::{OperatorAction, OperatorRequest, PositionRow, Promotion, QuarantineChange, StoreError};
 use crate::telemetry::{self, Retried};
 
 impl Runner {
@@ -80,90 +76,6 @@ impl Runner {
             if let Some(partition) = self.partitions.get_mut(&name) {
                 partition.committed = Some(position);
             }
-        }
-    }
-
-    pub(super) fn observe(&mut self) {
-        let ends = self.control.ends();
-        let broker = self.trouble.as_ref().map(|trouble| trouble.what.clone());
-        let waits = broker.clone().or_else(|| self.parts.not_live());
-        let mut observations = Vec::new();
-        for (name, partition) in &self.partitions {
-            let (fence, oldest, blocked) = match &partition.state {
-                State::Flowing(flow) => {
-                    (flow.fence, flow.oldest_pending(), flow.blocked().or_else(|| broker.clone()))
-                }
-                State::Quarantined(stopped) => (stopped.fence, stopped.oldest, None),
-                State::Claiming(_) => continue,
-            };
-            let end = ends.readable.get(name).copied();
-            let is_behind = end.is_some_and(|end| fence.position < end);
-            telemetry::partition(
-                &self.version,
-                name,
-                &telemetry::PartitionGauges {
-                    lag_records: end.map(|end| fence.position.lag_to(end)),
-                    oldest_pending_millis: oldest.filter(|_| is_behind),
-                    state: match &partition.state {
-                        State::Quarantined(_) => telemetry::PartitionState::Quarantined,
-                        _ if blocked.is_some() => telemetry::PartitionState::Blocked,
-                        _ => telemetry::PartitionState::Flowing,
-                    },
-                    staleness: self.declaration.staleness,
-                },
-            );
-            observations.push(Observation {
-                version: self.version.clone(),
-                partition: name.clone(),
-                epoch: fence.epoch,
-                readable_end: end,
-                oldest_pending_at: oldest.filter(|_| is_behind),
-                blocked: blocked.or_else(|| waits.clone()),
-            });
-        }
-        if self.observing {
-            return;
-        }
-        self.observing = true;
-        let report = InstanceReport {
-            instance: self.shared.instance.clone(),
-            host: self.shared.host.clone(),
-            program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            broker_answered_at: ends.broker_answered_at,
-            observations,
-        };
-        let store = self.shared.store.clone();
-        self.tasks.spawn(async move { Wake::Observed(store.observe(&report).await) });
-    }
-
-    pub(super) fn observed(&mut self, answer: Result<Observed, StoreError>) {
-        self.observing = false;
-        match answer {
-            Ok(observed) => {
-                for request in observed.requests {
-                    self.resume(&request);
-                }
-                for (_, name, epoch) in observed.lost {
-                    self.lost(&name, epoch);
-                }
-            }
-            Err(error) => {
-                telemetry::retry(&self.version, retry::class_of_store(&error), Retried::Observe);
-                tracing::debug!(version = %self.version, %error, "observing failed; trying again");
-            }
-        }
-    }
-
-    /// Somebody else has claimed a partition that stands still, or its version was retired. What is in flight finds out by
-    /// itself.
-    fn lost(&mut self, name: &TopicPartition, epoch: Epoch) {
-        let is_lost = match self.partitions.get(name).map(|partition| &partition.state) {
-            Some(State::Flowing(flow)) => flow.fence.epoch == epoch && !flow.is_in_flight(),
-            Some(State::Quarantined(stopped)) => stopped.fence.epoch == epoch,
-            Some(State::Claiming(_)) | None => false,
-        };
-        if is_lost {
-            self.fenced(name.clone());
         }
     }
 

@@ -344,13 +344,14 @@ impl ClientContext for Context {
         tracing::debug!(%error, reason, "the kafka client reports an error");
         let Some(code) = error.rdkafka_error_code() else { return };
         let what = match code {
-            RDKafkaErrorCode::AllBrokersDown => "no broker can be reached",
+            // Its words only count brokers, otherwise each time.
+            RDKafkaErrorCode::AllBrokersDown => "no broker can be reached".to_owned(),
             RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed => {
-                "the brokers refuse the credentials"
+                format!("the brokers refuse the credentials: {reason}")
             }
             _ => return,
         };
-        self.trouble(Some(super::trouble(code, format!("{what}: {reason}"))));
+        self.trouble(Some(super::trouble(code, what)));
     }
 }
 

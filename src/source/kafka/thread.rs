@@ -153,6 +153,12 @@ impl Poller {
             KafkaError::MessageConsumption(RDKafkaErrorCode::PollExceeded) => {
                 tracing::warn!("the poll interval was exceeded; the client joins again by itself");
             }
+            // The callback for errors has told these.
+            KafkaError::MessageConsumption(
+                RDKafkaErrorCode::AllBrokersDown
+                | RDKafkaErrorCode::Authentication
+                | RDKafkaErrorCode::SaslAuthenticationFailed,
+            ) => {}
             KafkaError::MessageConsumption(code) => {
                 context.trouble(Some(super::trouble(*code, format!("kafka: {code}"))));
             }

@@ -378,7 +378,21 @@ pub(crate) async fn the_status_view_judges_as_status_does(harness: &dyn Harness)
     assert!(scene.rows(reason).await[0][0].contains("the limit is 120 s"));
     look(&scene, None, None).await;
     assert_eq!(scene.rows(judged).await, row("unavailable", "NULL"));
-    assert!(scene.rows(reason).await[0][0].contains("is not known"));
+    assert_eq!(
+        scene.rows(reason).await,
+        [["the end of partition shop.items:0 is not known: the broker does not answer"]]
+    );
+    let away = |number| Observation {
+        readable_end: None,
+        blocked: Some("no broker can be reached".into()),
+        ..observation(&scene, number, 1)
+    };
+    scene.store.observe(&report("instance-1", vec![away(0), away(1)])).await.expect("observed");
+    assert_eq!(scene.rows(judged).await, row("unavailable", "NULL"));
+    assert_eq!(
+        scene.rows(reason).await,
+        [["the end of partition shop.items:0 is not known: no broker can be reached"]]
+    );
     look(&scene, Some(20), None).await;
     scene.advance(enter(&scene, "not_null")).await;
     assert_eq!(scene.rows(judged).await, row("quarantined", "0"));

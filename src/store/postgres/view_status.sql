@@ -29,14 +29,17 @@ with partitions as (
     case when bool_and(age is not null) then max(age) end as age,
     max(age) as known_age,
     count(*) filter (where quarantine_reason is not null) as quarantined,
-    min(name) filter (where quarantine_reason is not null) as first_quarantined,
-    (array_agg(quarantine_reason order by name) filter (where quarantine_reason is not null))[1] as quarantine_reason,
+    (array_agg(name order by topic, partition) filter (where quarantine_reason is not null))[1] as first_quarantined,
+    (array_agg(quarantine_reason order by topic, partition) filter (where quarantine_reason is not null))[1]
+      as quarantine_reason,
     count(*) filter (where quarantine_reason is null and not observed) as unobserved,
-    min(name) filter (where quarantine_reason is null and not observed) as first_unobserved,
-    min(name) filter (where readable_end is null) as first_unknown,
+    (array_agg(name order by topic, partition) filter (where quarantine_reason is null and not observed))[1]
+      as first_unobserved,
+    (array_agg(name order by topic, partition) filter (where readable_end is null))[1] as first_unknown,
+    (array_agg(blocked order by topic, partition) filter (where readable_end is null))[1] as unknown_reason,
     count(*) filter (where blocked is not null) as blocked,
-    min(name) filter (where blocked is not null) as first_blocked,
-    (array_agg(blocked order by name) filter (where blocked is not null))[1] as blocked_reason
+    (array_agg(name order by topic, partition) filter (where blocked is not null))[1] as first_blocked,
+    (array_agg(blocked order by topic, partition) filter (where blocked is not null))[1] as blocked_reason
   from aged
   group by projection, version
 ), judged as (
@@ -55,7 +58,8 @@ with partitions as (
       when s.unobserved > 0 then format('nobody observes partition %s%s', s.first_unobserved,
         case when s.unobserved > 1 then format(' and %s more', s.unobserved - 1) else '' end)
       when s.first_unknown is not null then
-        format('the end of partition %s is not known: the broker does not answer', s.first_unknown)
+        format('the end of partition %s is not known: %s', s.first_unknown,
+          coalesce(s.unknown_reason, 'the broker does not answer'))
       when v.state <> 'live' and s.behind = 0 and s.blocked > 0 then
         format('not live yet: partition %s%s is blocked: %s', s.first_blocked,
           case when s.blocked > 1 then format(' and %s more', s.blocked - 1) else '' end, s.blocked_reason)

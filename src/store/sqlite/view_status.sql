@@ -43,7 +43,7 @@ with clock as (
       from aged a where a.projection = v.projection and a.version = v.version
         and a.quarantine_reason is null and not a.observed
       order by a.topic, a.partition limit 1) as first_unobserved,
-    (select a.name from aged a
+    (select a.name || ' is not known: ' || coalesce(a.blocked, 'the broker does not answer') from aged a
       where a.projection = v.projection and a.version = v.version and a.readable_end is null
       order by a.topic, a.partition limit 1) as first_unknown,
     (select a.name || case when s.blocked > 1 then ' and ' || (s.blocked - 1) || ' more' else '' end
@@ -66,7 +66,7 @@ select w.value as view, f.projection, f.version,
     when f.partitions is null then 'the version has no partitions'
     when f.quarantined > 0 then 'partition ' || f.quarantine
     when f.unobserved > 0 then 'nobody observes partition ' || f.first_unobserved
-    when f.unknown > 0 then 'the end of partition ' || f.first_unknown || ' is not known: the broker does not answer'
+    when f.unknown > 0 then 'the end of partition ' || f.first_unknown
     when f.state <> 'live' and f.behind = 0 and f.blocked > 0 then 'not live yet: partition ' || f.first_blocked
     when f.state <> 'live' then
       'being built: ' || f.behind || ' of ' || f.partitions || ' partitions have not reached their boundary'
