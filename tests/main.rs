@@ -6,6 +6,7 @@ mod files;
 mod health;
 mod kafka_source;
 mod layers;
+mod log_faults;
 mod outage;
 mod run_postgres;
 mod shop;

@@ -6,12 +6,14 @@
 //! - [`partition`]: the state of one partition.
 //! - [`batch`]: records read and folded.
 //! - [`writer`]: a lane's transaction, and the search for what the store refuses.
+//! - [`missing`]: partitions that their topic no longer has.
 //! - [`publish`]: dead letters on their way to their topic.
 //! - [`tally`]: what was done, for the log and the last words.
 //! - [`retry`]: the only place that classifies errors.
 //! - [`recurring`]: which of many failures is worth a line in the log.
 
 pub mod batch;
+pub mod missing;
 pub mod partition;
 pub mod publish;
 pub mod recurring;

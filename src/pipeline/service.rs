@@ -295,6 +295,14 @@ impl Service {
                 None => {}
             }
         }
+        // Partitions of the store that their topics no longer have.
+        for row in rows.iter().filter(|row| self.versions().any(|version| *version == row.version)) {
+            let is_known =
+                self.logs.contains_key(&(row.version.projection.to_string(), row.partition.clone()));
+            if let Some(why) = row.quarantine.as_ref().filter(|_| !is_known) {
+                far.quarantined.push((row.version.clone(), row.partition.clone(), why.clone()));
+            }
+        }
         for parts in &self.versions {
             let is_live = rows
                 .iter()

@@ -69,9 +69,10 @@ impl Shared {
 }
 
 impl MemoryCluster {
-    /// Makes a topic, empty, with an id.
+    /// Makes a topic, empty, with an id; in place of one that is there.
     pub fn create_topic(&self, topic: &str, partitions: i32, topic_id: Option<&str>) {
         let mut state = self.0.lock();
+        state.logs.retain(|partition, _| *partition.topic != *topic);
         for partition in 0..partitions {
             state.logs.insert(TopicPartition::new(topic, partition), Log::EMPTY);
         }

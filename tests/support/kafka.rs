@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -46,11 +46,25 @@ impl Kafka {
         let made =
             self.admin.create_topics([&topic], &AdminOptions::new()).await.expect("the broker answers");
         assert!(made.iter().all(Result::is_ok), "topic {name}: {made:?}");
+        self.has_leaders(name, usize::try_from(partitions).expect("positive")).await;
+    }
+
+    /// Gives a topic more partitions, and waits until they can be used.
+    pub(crate) async fn grow_topic(&self, name: &str, partitions: i32) {
+        let count = usize::try_from(partitions).expect("positive");
+        let grown =
+            self.admin.create_partitions([&NewPartitions::new(name, count)], &AdminOptions::new()).await;
+        let grown = grown.expect("the broker answers");
+        assert!(grown.iter().all(Result::is_ok), "topic {name}: {grown:?}");
+        self.has_leaders(name, count).await;
+    }
+
+    async fn has_leaders(&self, topic: &str, partitions: usize) {
         super::eventually("the topic has its leaders", || async {
-            let metadata = self.producer.client().fetch_metadata(Some(name), TIMEOUT).ok()?;
+            let metadata = self.producer.client().fetch_metadata(Some(topic), TIMEOUT).ok()?;
             let topic = metadata.topics().first()?;
             let led = topic.partitions().iter().filter(|partition| partition.leader() >= 0).count();
-            (led == usize::try_from(partitions).expect("positive")).then_some(())
+            (led == partitions).then_some(())
         })
         .await;
     }

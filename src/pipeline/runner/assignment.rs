@@ -99,7 +99,7 @@ impl Runner {
                 tracing::debug!(%error, "committing at revoke failed; the store has the truth");
             }
             drop(leaving.done);
-            Wake::Left
+            Wake::Nothing
         });
     }
 

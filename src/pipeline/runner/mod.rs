@@ -11,7 +11,7 @@ mod writing;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::MissedTickBehavior;
@@ -64,7 +64,8 @@ enum Wake {
     Committed(Vec<(TopicPartition, NextOffset)>, Result<(), SourceError>),
     Observed(Result<Observed, StoreError>),
     Promoted(Result<Promotion, StoreError>),
-    Left,
+    /// It was about nothing that the runner keeps.
+    Nothing,
     Panicked(String),
 }
 
@@ -119,6 +120,8 @@ pub struct Runner {
     wakes: mpsc::UnboundedReceiver<Wake>,
     committing: bool,
     observing: bool,
+    /// When partitions were last looked for that their topic no longer has.
+    looked_at: Option<Instant>,
     promotion: PromotionState,
     trouble: Option<Trouble>,
     held: Held,
@@ -193,6 +196,7 @@ impl Runner {
             wakes,
             committing: false,
             observing: false,
+            looked_at: None,
             promotion: PromotionState::Wanted,
             trouble: None,
             held: Held::new(shared.clone()),
@@ -244,7 +248,7 @@ impl Runner {
             }
             Wake::Observed(answer) => self.observed(answer),
             Wake::Promoted(answer) => self.promoted(answer),
-            Wake::Left => {}
+            Wake::Nothing => {}
             Wake::Panicked(what) => self.ended = Some(Ended::Broken(format!("a task panicked: {what}"))),
         }
     }

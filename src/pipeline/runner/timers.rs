@@ -1,12 +1,18 @@
 //! What is done once a second: offsets, requests of operators, the first promotion.
 
+use std::time::{Duration, Instant};
+
 use super::{COMMIT_TIMEOUT, PromotionState, Runner, Wake};
+use crate::pipeline::missing;
 use crate::pipeline::partition::{Partition, State, Stopped};
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
 use crate::source::SourceError;
 use crate::store::{OperatorAction, OperatorRequest, PositionRow, Promotion, QuarantineChange, StoreError};
 use crate::telemetry::{self, Retried};
+
+/// How often partitions are looked for that their topic no longer has.
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 impl Runner {
     pub(super) fn on_tick(&mut self) {
@@ -15,11 +21,28 @@ impl Runner {
             telemetry::retry(&self.version, trouble.class, Retried::Broker);
         }
         self.look_at_backlog();
+        self.look_for_missing();
         self.commit();
         self.observe();
         if self.promotion == PromotionState::Wanted {
             self.ask_promotion();
         }
+    }
+
+    /// Partitions that their topic no longer has are assigned to nobody: somebody has to say so.
+    fn look_for_missing(&mut self) {
+        if self.looked_at.is_some_and(|at| at.elapsed() < LOOK_INTERVAL) {
+            return;
+        }
+        self.looked_at = Some(Instant::now());
+        let (store, cluster, parts) = (self.shared.store.clone(), self.cluster.clone(), self.parts.clone());
+        let instance = self.shared.instance.clone();
+        self.tasks.spawn(async move {
+            if let Err(error) = missing::quarantine(&store, cluster.as_ref(), &parts, &instance).await {
+                tracing::debug!(version = %parts.version, %error, "looking for missing partitions failed; looking again");
+            }
+            Wake::Nothing
+        });
     }
 
     /// Partitions whose dead letters cannot be published stop until they can (promise P9: nothing grows without bound).

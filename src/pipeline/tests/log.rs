@@ -1,6 +1,6 @@
 //! Logs that are not what the position says (promise P6).
 
-use super::{Scene, eventually};
+use super::{Scene, TOPIC, eventually};
 use crate::position::NextOffset;
 use crate::source::{LogFault, SourceEvent, StreamId};
 use crate::store::{OperatorAction, Quarantine, ReadStore, ResumeRequest};
@@ -138,4 +138,30 @@ async fn what_the_client_has_found_out_itself_is_stored_with_its_words() {
     assert_eq!(why.reason, Quarantine::LOG_TRUNCATED);
     assert!(why.detail.contains(&evidence) && why.detail.contains("projector retire"), "{}", why.detail);
     scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_its_topic_no_longer_has_is_quarantined() {
+    for topic_id in [Some("id-2"), None] {
+        let mut scene = Scene::open("dead_letter", 3).await;
+        for number in 0..3 {
+            scene.pay(number, &format!("c{number}"), 1);
+        }
+        scene.member.assign(&[0, 1, 2].map(Scene::name));
+        for number in 0..3 {
+            scene.reaches(number, 1).await;
+        }
+        scene.stop().await;
+        scene.cluster.create_topic(TOPIC, 2, topic_id);
+        scene.start_again("dead_letter").await;
+        let why = scene.quarantined(2).await;
+        assert_eq!(why.reason, Quarantine::TOPIC_RECREATED);
+        assert!(
+            why.detail.contains("which has 2 now") && why.detail.contains("position 1"),
+            "{}",
+            why.detail
+        );
+        assert_eq!(scene.cents().await["c2"], "1");
+        scene.end().await;
+    }
 }
