@@ -105,7 +105,6 @@ async fn stop(
         tables,
         rounds: Vec::new(),
         dead_letters: Vec::new(),
-        published: Vec::new(),
         advances: std::slice::from_ref(&advance),
     };
     if store.apply(&transaction).await? == Applied::Committed {

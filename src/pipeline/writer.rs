@@ -348,7 +348,6 @@ impl Writer<'_> {
                 tables: &self.declaration.tables,
                 rounds: folded.rounds(),
                 dead_letters: letters,
-                published: Vec::new(),
                 advances,
             };
             self.store.apply(&transaction).await

@@ -125,7 +125,6 @@ macro_rules! store_contract {
             letters::a_dead_letter_is_kept_byte_for_byte,
             letters::a_dead_letter_that_is_there_stays_as_it_is,
             letters::unpublished_letters_come_in_pages_until_they_are_marked,
-            letters::a_transaction_marks_what_was_published,
             letters::letters_are_found_by_every_part_of_the_filter,
         }
     };
@@ -367,7 +366,6 @@ impl<'h> Scene<'h> {
             tables: &self.declaration.tables,
             rounds: rounds.iter().map(|changes| folded(changes)).collect(),
             dead_letters: letters.iter().collect(),
-            published: Vec::new(),
             advances,
         };
         self.store.apply(&transaction).await

@@ -333,7 +333,6 @@ mod tests {
                 tables: &[],
                 rounds: Vec::new(),
                 dead_letters: Vec::new(),
-                published: Vec::new(),
                 advances,
             };
             self.store.apply(&transaction).await

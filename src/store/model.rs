@@ -255,8 +255,6 @@ pub struct Transaction<'a> {
     pub rounds: Vec<Vec<FoldedTable<'a>>>,
     /// Dead letters of the batch.
     pub dead_letters: Vec<&'a DeadLetter>,
-    /// Dead letters that have reached their topic since.
-    pub published: Vec<DeadLetterKey>,
     /// The partitions; no partition twice.
     pub advances: &'a [Advance],
 }

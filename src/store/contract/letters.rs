@@ -7,7 +7,7 @@ use crate::dead_letter::DeadLetter;
 use crate::fault::{Reason, RecordFault, Stage};
 use crate::position::RecordOffset;
 use crate::record::{Header, Record, RecordCoordinates, RecordTimestamp};
-use crate::store::{Applied, DeadLetterFilter, StoredDeadLetter, Transaction, VersionKey};
+use crate::store::{Applied, DeadLetterFilter, StoredDeadLetter, VersionKey};
 
 /// A dead letter of a record that could not be decoded.
 pub(crate) fn letter(version: &VersionKey, number: i32, offset: i64) -> DeadLetter {
@@ -156,31 +156,6 @@ pub(crate) async fn unpublished_letters_come_in_pages_until_they_are_marked(harn
     let left = scene.store.unpublished(&scene.version, &partition(1), 9).await.expect("a page");
     assert_eq!(offsets(&left), [2]);
     scene.store.mark_published(&[letter(&scene.version, 1, 77).key()]).await.expect("one that is not there");
-}
-
-pub(crate) async fn a_transaction_marks_what_was_published(harness: &dyn Harness) {
-    let mut scene = Scene::of_tables(harness, vec![items()]).await;
-    let letters = [letter(&scene.version, 0, 1), letter(&scene.version, 0, 2)];
-    write(&mut scene, &letters).await;
-    let steps = [advance(0, scene.fence, 9)];
-    let stale = [advance(0, crate::position::Fence { position: steps[0].to, ..scene.fence }, 9)];
-    let mark = async |advances| {
-        let transaction = Transaction {
-            version: &scene.version,
-            tables: &scene.declaration.tables,
-            rounds: Vec::new(),
-            dead_letters: Vec::new(),
-            published: vec![letters[0].key()],
-            advances,
-        };
-        scene.store.apply(&transaction).await
-    };
-    let left =
-        async || offsets(&scene.store.unpublished(&scene.version, &partition(0), 9).await.expect("a page"));
-    assert_eq!(mark(&stale).await, Ok(Applied::Fenced(vec![0])));
-    assert_eq!(left().await, [1, 2]);
-    assert_eq!(mark(&steps).await, Ok(Applied::Committed));
-    assert_eq!(left().await, [2]);
 }
 
 pub(crate) async fn letters_are_found_by_every_part_of_the_filter(harness: &dyn Harness) {

@@ -81,7 +81,6 @@ async fn write(
         write_round(store, work, transaction, round).await?;
     }
     dead_letters::insert(store, work, &transaction.dead_letters).await?;
-    dead_letters::mark(store, work, &transaction.published).await?;
     Ok(positions::advance(store, work, transaction.version, transaction.advances).await?)
 }
 

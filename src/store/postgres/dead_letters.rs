@@ -72,7 +72,7 @@ fn arrays(letters: &[&DeadLetter]) -> Parameters {
 }
 
 /// Marks dead letters as published. One that is gone or marked already is no error.
-pub(super) async fn mark(
+async fn mark(
     store: &PostgresStore,
     work: &mut Work<'_>,
     letters: &[DeadLetterKey],

@@ -37,6 +37,5 @@ async fn write(work: &mut Work<'_>, transaction: &Transaction<'_>) -> Result<Vec
         rows::write_round(work, transaction, round).await?;
     }
     dead_letters::insert(work, &transaction.dead_letters).await?;
-    dead_letters::mark(work, &transaction.published).await?;
     positions::advance(work, transaction.version, transaction.advances).await
 }

@@ -48,7 +48,7 @@ pub(super) async fn insert(work: &mut Work<'_>, letters: &[&DeadLetter]) -> Resu
 }
 
 /// Marks dead letters as published. One that is gone or marked already is no error.
-pub(super) async fn mark(work: &mut Work<'_>, letters: &[DeadLetterKey]) -> Result<(), StoreError> {
+async fn mark(work: &mut Work<'_>, letters: &[DeadLetterKey]) -> Result<(), StoreError> {
     let sql = format!(
         "update projector_dead_letters set published_at = {NOW} \
          where projection = ?1 and version = ?2 and topic = ?3 and partition = ?4 and topic_id = ?5 \

@@ -190,7 +190,6 @@ async fn agrees_with_the_model(ownership: Ownership, seed: u64) {
             tables: &declaration.tables,
             rounds: vec![vec![folded]],
             dead_letters: Vec::new(),
-            published: Vec::new(),
             advances: std::slice::from_ref(&advance),
         };
         assert_eq!(place.store.apply(&transaction).await, Ok(Applied::Committed));

@@ -187,7 +187,6 @@ impl Writer {
                 tables: &self.declaration.tables,
                 rounds: folded.rounds(),
                 dead_letters: Vec::new(),
-                published: Vec::new(),
                 advances: std::slice::from_ref(&advance),
             };
             self.store.apply(&transaction).await?
