@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use tokio_util::sync::CancellationToken;
+
 use super::batch::Batch;
 use super::retry::Backoff;
 use super::writer::Part;
@@ -66,6 +68,8 @@ pub struct Flow {
     pub applied_epoch: Option<i32>,
     /// The batch that grows.
     pub open: Batch,
+    /// Cancelled when what is in flight should end with the transaction that runs.
+    pub stop: CancellationToken,
     /// Since when a transaction is in flight, if one is.
     pub in_flight_since: Option<Instant>,
     /// Bytes that are in flight, for the budget.
@@ -134,6 +138,7 @@ impl Flow {
             taken_epoch: row.leader_epoch,
             applied_epoch: row.leader_epoch,
             open,
+            stop: CancellationToken::new(),
             in_flight_since: None,
             bytes_in_flight: 0,
             oldest_in_flight: None,

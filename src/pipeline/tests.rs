@@ -34,6 +34,7 @@ use crate::store::{
 use crate::telemetry::Health;
 
 mod brokers;
+mod interruption;
 mod log;
 
 const TOPIC: &str = "shop.payments";

@@ -6,7 +6,8 @@
 //! 1. All parts in one transaction. *Fenced*: the fenced parts are done, the others go again without them. *Refused*:
 //!    every part goes by itself.
 //! 2. A part by itself goes in runs, at first one run of all records. A refused run is cut in two, the first half first;
-//!    a refused run of one record is the fault's record. Each run is a transaction with its own compare-and-set.
+//!    a refused run of one record is the fault's record. Each run is a transaction with its own compare-and-set; where the
+//!    partition is being taken away, or the process ends, no further one is begun.
 
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
@@ -15,6 +16,7 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use super::batch::{Batch, decide};
 use super::retry::{self, Backoff, Class, Relief};
@@ -56,6 +58,8 @@ pub struct Part {
     pub most: usize,
     /// The record at this position may pass as a dead letter whatever `on_error` says.
     pub may_pass: Option<NextOffset>,
+    /// Cancelled once nobody has a use for what is left of it: no further run is begun.
+    pub stop: CancellationToken,
 }
 
 /// What became of one part.
@@ -99,6 +103,8 @@ pub enum PartEnd {
     Applied,
     /// What was good is durable, and the partition is quarantined after it.
     Quarantined(Quarantine),
+    /// The partition is being taken away, or the process ends: what was done is durable, the rest is left to the next owner.
+    Interrupted,
     /// Somebody else owns the partition.
     Fenced,
     /// A fault outside: this is left to be done.
@@ -230,6 +236,9 @@ impl Writer<'_> {
         let mut runs: Vec<(usize, usize)> =
             (0..total.max(1)).step_by(most).map(|from| (from, (from + most).min(total))).rev().collect();
         while let Some((from, to)) = runs.pop() {
+            if part.stop.is_cancelled() {
+                return PartResult { durable, end: PartEnd::Interrupted, ..fenced(&part) };
+            }
             let advance = run_advance(&part, from, to, start);
             match self.transact_run(&part, from..to, &advance).await {
                 Attempt::Committed => {

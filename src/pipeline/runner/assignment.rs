@@ -67,6 +67,9 @@ impl Runner {
             telemetry::partition_gone(&self.version, &name);
             self.parts.owned(&name, false);
             let Some(partition) = self.partitions.remove(&name) else { continue };
+            if let State::Flowing(flow) = &partition.state {
+                flow.stop.cancel();
+            }
             if ownership == Ownership::Lost {
                 self.estrange(&name, &partition);
                 continue;

@@ -280,6 +280,11 @@ impl Runner {
     /// for what the process does after its runners.
     async fn drain(&mut self) {
         let deadline = tokio::time::Instant::now() + self.shared.grace.mul_f64(0.75);
+        for partition in self.partitions.values() {
+            if let State::Flowing(flow) = &partition.state {
+                flow.stop.cancel();
+            }
+        }
         while self.lanes.contains(&Lane::Writing) {
             tokio::select! {
                 biased;

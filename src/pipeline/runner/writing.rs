@@ -155,6 +155,8 @@ impl Runner {
                 self.control.pause(&name);
                 self.set_state(&name, State::Quarantined(Box::new(stopped)));
             }
+            // The runner is ending.
+            PartEnd::Interrupted => {}
             PartEnd::Fenced => self.fenced(name),
             PartEnd::Failed { error, wait, left } => self.failed(&name, &error, wait, left),
         }
@@ -232,6 +234,7 @@ fn part_of(
         topic_id,
         most: flow.most,
         may_pass: flow.may_pass,
+        stop: flow.stop.clone(),
     }
 }
 
