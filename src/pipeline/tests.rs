@@ -36,12 +36,16 @@ use crate::telemetry::Health;
 mod brokers;
 mod interruption;
 mod log;
+mod promotion;
 
 const TOPIC: &str = "shop.payments";
 const DEAD_LETTER_TOPIC: &str = "t.payments.dlq";
 
 /// When every record was made, milliseconds since 1970-01-01 UTC.
 const TIME: i64 = 1_700_000_000_000;
+
+/// A payment of one cent.
+const PAID: &str = r#"{"kind":"Paid","cents":1}"#;
 
 /// Longer than anything here takes; what takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -105,14 +109,24 @@ struct Scene {
 
 impl Scene {
     async fn open(on_error: &str, partitions: i32) -> Self {
+        Self::open_filled(on_error, partitions, 0).await
+    }
+
+    /// With so many payments of one cent in each partition when the version is registered.
+    async fn open_filled(on_error: &str, partitions: i32, payments: i64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let store = open_store(folder.path()).await;
         let cluster = MemoryCluster::default();
         cluster.create_topic(TOPIC, partitions, Some("id-1"));
         cluster.create_topic(DEAD_LETTER_TOPIC, 1, None);
         let dead_letter_topic = Arc::new(Shy::default());
+        for (partition, offset) in
+            (0..partitions).flat_map(|number| (0..payments).map(move |at| (number, at)))
+        {
+            cluster.append(record(partition, offset, None, "a", PAID));
+        }
         let (member, stop, running) = start(&cluster, &store, &dead_letter_topic, on_error).await;
-        let next = BTreeMap::new();
+        let next = (0..partitions).map(|partition| (partition, payments)).collect();
         Self { cluster, dead_letter_topic, store, member, stop, running, next, epoch: None, folder }
     }
 
@@ -122,17 +136,7 @@ impl Scene {
 
     fn send(&mut self, partition: i32, key: &str, value: &str) {
         let offset = self.next.entry(partition).or_default();
-        self.cluster.append(Record {
-            coordinates: RecordCoordinates {
-                topic_partition: Self::name(partition),
-                offset: RecordOffset::new(*offset),
-            },
-            leader_epoch: self.epoch,
-            timestamp: RecordTimestamp::Create(TIME),
-            key: Some(Bytes::copy_from_slice(key.as_bytes())),
-            value: Some(Bytes::copy_from_slice(value.as_bytes())),
-            headers: Vec::new(),
-        });
+        self.cluster.append(record(partition, *offset, self.epoch, key, value));
         *offset += 1;
     }
 
@@ -201,6 +205,20 @@ impl Scene {
 
     async fn end(mut self) {
         self.stop().await;
+    }
+}
+
+fn record(partition: i32, offset: i64, leader_epoch: Option<i32>, key: &str, value: &str) -> Record {
+    Record {
+        coordinates: RecordCoordinates {
+            topic_partition: Scene::name(partition),
+            offset: RecordOffset::new(offset),
+        },
+        leader_epoch,
+        timestamp: RecordTimestamp::Create(TIME),
+        key: Some(Bytes::copy_from_slice(key.as_bytes())),
+        value: Some(Bytes::copy_from_slice(value.as_bytes())),
+        headers: Vec::new(),
     }
 }
 

@@ -71,6 +71,7 @@ pub struct FaultyStore {
     apply_calls: AtomicUsize,
     claim_calls: AtomicUsize,
     outcome_calls: AtomicUsize,
+    promotion_calls: AtomicUsize,
 }
 
 impl std::fmt::Debug for FaultyStore {
@@ -93,6 +94,7 @@ impl FaultyStore {
             apply_calls: AtomicUsize::new(0),
             claim_calls: AtomicUsize::new(0),
             outcome_calls: AtomicUsize::new(0),
+            promotion_calls: AtomicUsize::new(0),
         }
     }
 
@@ -146,6 +148,12 @@ impl FaultyStore {
     #[must_use]
     pub fn outcome_calls(&self) -> usize {
         self.outcome_calls.load(Ordering::Relaxed)
+    }
+
+    /// Calls of `promote_first` so far, with a fault or without.
+    #[must_use]
+    pub fn promotion_calls(&self) -> usize {
+        self.promotion_calls.load(Ordering::Relaxed)
     }
 }
 
@@ -266,6 +274,7 @@ impl ReadStore for FaultyStore {
     }
 
     async fn promote_first(&self, declaration: &Declaration) -> Result<Promotion, StoreError> {
+        self.promotion_calls.fetch_add(1, Ordering::Relaxed);
         trip(&self.promotions)?;
         self.inner.promote_first(declaration).await
     }

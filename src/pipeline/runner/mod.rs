@@ -131,8 +131,11 @@ pub struct Runner {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PromotionState {
-    Wanted,
+    /// To be asked for when a partition reaches its boundary; and from then on, since a crash may have come between the two.
+    Wanted(Instant),
     Asking,
+    /// A partition has reached its boundary since the question.
+    AskingAgain,
     Done,
 }
 
@@ -197,7 +200,7 @@ impl Runner {
             committing: false,
             observing: false,
             looked_at: None,
-            promotion: PromotionState::Wanted,
+            promotion: PromotionState::Wanted(Instant::now()),
             trouble: None,
             held: Held::new(shared.clone()),
             heartbeat: shared.health.heartbeat(parts.version.to_string()),

@@ -11,6 +11,8 @@ use crate::source::SourceError;
 use crate::store::{OperatorAction, OperatorRequest, PositionRow, Promotion, QuarantineChange, StoreError};
 use crate::telemetry::{self, Retried};
 
+/// How often the first promotion is asked for while nothing says that it may succeed now.
+const PROMOTION_INTERVAL: Duration = Duration::from_secs(5);
 /// How often partitions are looked for that their topic no longer has.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -24,7 +26,9 @@ impl Runner {
         self.look_for_missing();
         self.commit();
         self.observe();
-        if self.promotion == PromotionState::Wanted {
+        if let PromotionState::Wanted(at) = self.promotion
+            && at <= Instant::now()
+        {
             self.ask_promotion();
         }
     }
@@ -134,26 +138,41 @@ impl Runner {
         }
     }
 
+    /// Asks whether the version can go live, where none of the own partitions says that it cannot.
     pub(super) fn ask_promotion(&mut self) {
-        self.promotion = PromotionState::Asking;
-        let (store, declaration) = (self.shared.store.clone(), self.declaration.clone());
-        self.tasks.spawn(async move { Wake::Promoted(store.promote_first(&declaration).await) });
+        let is_behind = |partition: &Partition| match &partition.state {
+            State::Flowing(flow) => flow.fence.position < flow.boundary,
+            State::Quarantined(stopped) => stopped.fence.position < stopped.boundary,
+            State::Claiming(_) => false,
+        };
+        match self.promotion {
+            PromotionState::Wanted(_) if self.partitions.values().any(is_behind) => {}
+            PromotionState::Wanted(_) => {
+                self.promotion = PromotionState::Asking;
+                let (store, declaration) = (self.shared.store.clone(), self.declaration.clone());
+                self.tasks.spawn(async move { Wake::Promoted(store.promote_first(&declaration).await) });
+            }
+            PromotionState::Asking => self.promotion = PromotionState::AskingAgain,
+            PromotionState::AskingAgain | PromotionState::Done => {}
+        }
     }
 
     pub(super) fn promoted(&mut self, answer: Result<Promotion, StoreError>) {
         self.told_why_not_live(&answer);
-        self.promotion = match answer {
+        let is_asked_again = self.promotion == PromotionState::AskingAgain;
+        self.promotion = PromotionState::Wanted(Instant::now() + PROMOTION_INTERVAL);
+        match answer {
             Ok(Promotion::Live) => {
                 tracing::info!(version = %self.version, "live: its views are there");
                 self.parts.publish_soon();
-                PromotionState::Done
+                self.promotion = PromotionState::Done;
             }
-            Ok(Promotion::NotYet) => PromotionState::Wanted,
+            Ok(Promotion::NotYet) if is_asked_again => self.ask_promotion(),
+            Ok(Promotion::NotYet) => {}
             Err(error) => {
                 tracing::debug!(version = %self.version, %error, "promoting failed; trying again");
-                PromotionState::Wanted
             }
-        };
+        }
     }
 
     /// What somebody has to mend before the version can go live is told once, and stands in the store until it is mended.

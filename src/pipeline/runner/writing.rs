@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{INFRASTRUCTURE_CEILING, Lane, OPERATOR_CEILING, PromotionState, Runner, TICK, Wake};
+use super::{INFRASTRUCTURE_CEILING, Lane, OPERATOR_CEILING, Runner, TICK, Wake};
 use crate::pipeline::batch::Batch;
 use crate::pipeline::partition::{Flow, Retry, State, Stopped};
 use crate::pipeline::retry::{Backoff, Relief};
@@ -128,7 +128,7 @@ impl Runner {
         flow.in_flight_since = None;
         flow.bytes_in_flight = 0;
         flow.oldest_in_flight = None;
-        flow.fence = result.fence;
+        let former = std::mem::replace(&mut flow.fence, result.fence);
         flow.last_applied = result.durable.oldest.or(flow.last_applied);
         flow.applied_epoch = result.durable.leader_epoch.or(flow.applied_epoch);
         match result.end {
@@ -136,8 +136,7 @@ impl Runner {
                 flow.backoff = None;
                 flow.most = flow.most.saturating_mul(2).min(most);
                 flow.may_pass = flow.may_pass.filter(|position| *position >= result.fence.position);
-                let (fence, boundary) = (flow.fence, flow.boundary);
-                if self.promotion == PromotionState::Wanted && fence.position >= boundary {
+                if former.position < flow.boundary && flow.fence.position >= flow.boundary {
                     self.ask_promotion();
                 }
             }
