@@ -86,6 +86,36 @@ async fn a_role_that_may_make_nothing_serves_what_an_administrator_has_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_retire_may_not_drop_it_leaves_and_prints_the_sql() {
+    let guarded = Guarded::open().await;
+    let shop = &guarded.shop;
+    let expected = shop.pay(50, 5).await;
+    guarded.run_printed(&["ddl"]).await.expect("what is printed can be run");
+    shop.place.run(&["run", "--until-caught-up"]).expect_code(4);
+    guarded.run_printed(&["ddl", "--views"]).await.expect("it has caught up");
+    shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+
+    let plan = shop.place.run(&["retire", "orders@1"]).expect_code(0).stdout;
+    assert!(plan.contains("would be left") && plan.contains("nothing has been dropped"), "{plan}");
+    let retired = shop.place.run(&["retire", "orders@1", "--execute", "--json"]).expect_code(0);
+    let retired: serde_json::Value = serde_json::from_str(&retired.stdout).expect("JSON");
+    assert_eq!(shop.customers().await, expected, "the view is left, with its rows");
+    // Over rows of nobody the version is not built anew.
+    let refused = shop.place.run(&["run", "--until-caught-up"]).expect_code(2);
+    assert!(refused.stderr.contains("customers__v1"), "{}", refused.stderr);
+    let left: Vec<&str> =
+        retired["left"].as_array().expect("SQL").iter().filter_map(|sql| sql.as_str()).collect();
+    assert_eq!(left.len(), 2, "a view and a table: {left:?}");
+    guarded.administrate(&left.join(";\n")).await.expect("what is printed can be run");
+    guarded.run_printed(&["ddl"]).await.expect("made anew");
+    shop.place.run(&["run", "--until-caught-up"]).expect_code(4);
+    guarded.run_printed(&["ddl", "--views"]).await.expect("it has caught up");
+    shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    assert_eq!(shop.customers().await, expected);
+    guarded.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_version_that_waits_for_its_views_says_so_and_goes_live_without_a_restart() {
     let guarded = Guarded::open().await;
     let shop = &guarded.shop;

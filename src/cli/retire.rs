@@ -16,6 +16,7 @@ use crate::versions::{self, Retirement};
 #[command(after_help = "\
 Drops the version's views, tables, positions and dead letters, for good. Its number is free again: `projector run` then
 registers the version anew and reads from the start. Instances that consume it are fenced and stop serving it.
+With `store.ddl: verify` views and tables are left; the SQL that drops them is printed.
 
 Examples:
   projector retire product_catalogue@1               what would be dropped
@@ -43,6 +44,8 @@ struct RetireObject {
     tables: Vec<RetiredTable>,
     dead_letters: i64,
     open_dead_letters: i64,
+    /// The SQL that drops views and tables where `retire` leaves them; else empty.
+    left: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,21 +84,33 @@ fn object(plan: &RetirePlan, how: Retirement) -> RetireObject {
             .collect(),
         dead_letters: plan.dead_letters,
         open_dead_letters: plan.open_dead_letters,
+        left: plan.left.clone(),
     }
 }
 
 fn text(plan: &RetirePlan, how: Retirement) -> String {
     let (key, state) = (&plan.version.key, plan.version.state.as_str());
     let word = if how == Retirement::Execute { "dropped" } else { "would drop" };
-    let mut rows: Vec<Vec<String>> =
-        plan.views.iter().map(|view| vec!["view".into(), view.clone(), String::new()]).collect();
-    rows.extend(
-        plan.tables.iter().map(|(table, count)| vec!["table".into(), table.clone(), count.to_string()]),
-    );
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    if plan.left.is_empty() {
+        rows.extend(plan.views.iter().map(|view| vec!["view".into(), view.clone(), String::new()]));
+        let table = |(table, count): &(String, i64)| vec!["table".into(), table.clone(), count.to_string()];
+        rows.extend(plan.tables.iter().map(table));
+    }
     let letters = format!("{} ({} open)", plan.dead_letters, plan.open_dead_letters);
     rows.push(vec!["dead letters".into(), letters, String::new()]);
     let mut text = format!("{key} ({state}): {word}\n{}", table(&["what", "name", "rows"], &[2], rows));
     // Writing to a String cannot fail.
+    if !plan.left.is_empty() {
+        let (word, when) = match how {
+            Retirement::Execute => ("left", "this drops it"),
+            Retirement::Plan => ("would be left", "this drops it afterwards"),
+        };
+        let _ = writeln!(text, "{word}, because of `store.ddl: verify`; {when}:");
+        for statement in &plan.left {
+            let _ = writeln!(text, "  {statement};");
+        }
+    }
     if how == Retirement::Plan {
         if plan.in_use {
             let _ = writeln!(text, "in use: an instance consumes it now, and would stop serving it");
@@ -124,6 +139,7 @@ mod tests {
             dead_letters: 7,
             open_dead_letters: 3,
             in_use: true,
+            left: Vec::new(),
         }
     }
 
@@ -145,5 +161,21 @@ mod tests {
         let text = text(&plan(), Retirement::Execute);
         assert!(text.starts_with("catalogue@1 (live): dropped\n") && !text.contains("--execute"), "{text}");
         assert!(object(&plan(), Retirement::Execute).executed);
+    }
+
+    #[test]
+    fn what_is_left_is_not_said_to_be_dropped() {
+        let left = vec![r#"drop view "s"."products""#.into(), r#"drop table "s"."products__v1""#.into()];
+        let plan = RetirePlan { left, in_use: false, ..plan() };
+        insta::assert_snapshot!(text(&plan, Retirement::Execute), @r#"
+        catalogue@1 (live): dropped
+        WHAT          NAME        ROWS
+        dead letters  7 (3 open)
+        left, because of `store.ddl: verify`; this drops it:
+          drop view "s"."products";
+          drop table "s"."products__v1";
+        "#);
+        assert!(text(&plan, Retirement::Plan).contains("would be left"));
+        assert_eq!(object(&plan, Retirement::Execute).left, plan.left);
     }
 }

@@ -479,4 +479,7 @@ pub struct RetirePlan {
     pub open_dead_letters: i64,
     /// Whether an instance owns a partition of it now.
     pub in_use: bool,
+    /// The SQL that drops the views and tables, in order, where somebody else makes and drops them (`store.ddl: verify`) and
+    /// retiring leaves them; else nothing.
+    pub left: Vec<String>,
 }

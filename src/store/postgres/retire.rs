@@ -61,10 +61,15 @@ async fn plan_in(
     );
     let rows = work.rows(&sql, of(version)).await?;
     let counts = rows.first().ok_or_else(|| bug(RETIRE, "counts were asked for"))?;
+    let left = match store.ddl {
+        DdlMode::Apply => Vec::new(),
+        DdlMode::Verify => drops(store, &views, &counted).into_iter().map(|(_, sql)| sql).collect(),
+    };
     Ok(RetirePlan {
         version: row,
         views,
         tables: counted,
+        left,
         dead_letters: get(counts, 0)?,
         open_dead_letters: get(counts, 1)?,
         in_use: get(counts, 2)?,
@@ -118,19 +123,24 @@ async fn drop_relations(
     work: &mut Work<'_>,
     plan: &RetirePlan,
 ) -> Result<(), StoreError> {
-    let tables: Vec<String> = plan.tables.iter().map(|(name, _)| name.clone()).collect();
-    let names: Vec<String> = plan.views.iter().chain(&tables).cloned().collect();
+    let names: Vec<String> =
+        plan.views.iter().chain(plan.tables.iter().map(|(name, _)| name)).cloned().collect();
     refuse_dependents(work, &store.schema, &names, &plan.version.key.to_string()).await?;
-    // All views in one statement, so that they may read each other, and then what they read.
-    for (what, names) in [("view", &plan.views), ("table", &tables)] {
-        if names.is_empty() {
-            continue;
-        }
-        let names: Vec<String> =
-            names.iter().map(|name| format!("{}.{}", quote(&store.schema), quote(name))).collect();
-        let dropped = work.attempt(&format!("drop {what} {}", names.join(", "))).await?;
+    for (what, sql) in drops(store, &plan.views, &plan.tables) {
+        let dropped = work.attempt(&sql).await?;
         dropped
             .map_err(|error| refused(&format!("the drop of the {what}s of {}", plan.version.key), error))?;
     }
     Ok(())
+}
+
+/// What is dropped, with the SQL: all views in one statement, so that they may read each other, and then what they read.
+fn drops(store: &PostgresStore, views: &[String], tables: &[(String, i64)]) -> Vec<(&'static str, String)> {
+    let sql = |what, names: Vec<&String>| {
+        let names: Vec<String> =
+            names.into_iter().map(|name| format!("{}.{}", quote(&store.schema), quote(name))).collect();
+        (!names.is_empty()).then(|| (what, format!("drop {what} {}", names.join(", "))))
+    };
+    let tables = tables.iter().map(|(name, _)| name).collect();
+    [sql("view", views.iter().collect()), sql("table", tables)].into_iter().flatten().collect()
 }

@@ -58,6 +58,7 @@ async fn plan_in(work: &mut Work<'_>, version: &VersionKey) -> Result<RetirePlan
         dead_letters: get(counts, 0)?,
         open_dead_letters: get(counts, 1)?,
         in_use: get::<i64>(counts, 2)? != 0,
+        left: Vec::new(),
     })
 }
 
