@@ -2,6 +2,7 @@
 
 mod avro;
 mod ddl;
+mod dead_letters;
 mod files;
 mod health;
 mod kafka_source;

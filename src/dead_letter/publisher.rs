@@ -1,7 +1,8 @@
 //! The producer of the dead-letter topic.
 //!
 //! A published dead letter has the record's key, value and headers byte for byte, and headers of ours beside them. Ours
-//! replace headers of the same name and are never appended, so that a record that comes round again carries one set.
+//! replace all that stand under their prefixes and are never appended, so that a record that comes round again carries one
+//! set, and nothing of an earlier fault.
 
 use std::time::Duration;
 
@@ -138,7 +139,7 @@ fn headers(letter: &DeadLetter, styles: &[HeaderStyle], shape: Shape) -> OwnedHe
     let own = if shape == Shape::Bare { &[] } else { &letter.record.headers[..] };
     let mut headers = OwnedHeaders::new_with_capacity(own.len() + ours.len());
     for header in own {
-        if !ours.iter().any(|(name, _)| *name == &*header.name) {
+        if !prefixes(styles).any(|prefix| header.name.starts_with(prefix)) {
             headers = headers.insert(Header { key: &header.name, value: header.value.as_deref() });
         }
     }
@@ -146,6 +147,12 @@ fn headers(letter: &DeadLetter, styles: &[HeaderStyle], shape: Shape) -> OwnedHe
         headers = headers.insert(Header { key: name, value: Some(text.as_bytes()) });
     }
     headers
+}
+
+/// The prefixes under which the headers of these styles stand.
+fn prefixes(styles: &[HeaderStyle]) -> impl Iterator<Item = &'static str> {
+    let connect = styles.contains(&HeaderStyle::Connect).then_some("__connect.errors.");
+    std::iter::once("projector.").chain(connect)
 }
 
 fn our_headers(letter: &DeadLetter, styles: &[HeaderStyle], shape: Shape) -> Vec<(&'static str, String)> {
@@ -252,6 +259,28 @@ mod tests {
         assert_eq!(found(&headers, "projector.schema_id"), [Some("7".to_owned())]);
         assert!(found(&headers, "__connect.errors.topic").is_empty());
         assert!(found(&headers, "projector.value_omitted").is_empty());
+    }
+
+    #[test]
+    fn nothing_of_an_earlier_fault_is_left_on_a_record_that_comes_round_again() {
+        let old = Some(&b"old"[..]);
+        let own = || {
+            let names = [
+                "projector.column",
+                "projector.value_omitted",
+                "__connect.errors.class.name",
+                "projector",
+                "trace",
+            ];
+            letter(names.map(|name| (name, old)).into())
+        };
+        let left = |styles: &[HeaderStyle]| {
+            let headers = headers(&own(), styles, Shape::Whole);
+            let left = headers.iter().filter(|header| header.value == old);
+            left.map(|header| header.key.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&[HeaderStyle::Projector]), ["__connect.errors.class.name", "projector", "trace"]);
+        assert_eq!(left(&[HeaderStyle::Projector, HeaderStyle::Connect]), ["projector", "trace"]);
     }
 
     #[test]
