@@ -1,21 +1,21 @@
 //! Callbacks of a consumer client: rebalances, statistics, errors.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdkafka::ClientContext;
+use rdkafka::TopicPartitionList;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::statistics::Statistics;
 use rdkafka::types::RDKafkaRespErr;
-use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::position::{NextOffset, RecordOffset};
-use crate::record::{Record, TopicPartition};
-use crate::source::{KnownEnds, LogFault, Ownership, Revocation, SourceEvent, StreamId, Trouble};
+use super::assignment::Assignment;
+use crate::position::NextOffset;
+use crate::record::TopicPartition;
+use crate::source::{KnownEnds, LogFault, Ownership, Revocation, SourceEvent, Trouble};
 
 /// What a consumer's callbacks, its thread and its control share.
 #[derive(Debug)]
@@ -29,86 +29,6 @@ pub(super) struct Context {
     /// When the client was made: statistics say how old it was.
     made: Instant,
     in_trouble: Mutex<Option<Trouble>>,
-}
-
-/// What the group gives, and what of it is being read.
-#[derive(Debug, Default)]
-pub(super) struct Assignment {
-    /// Everything that the group gives to this member.
-    pub(super) assigned: BTreeSet<TopicPartition>,
-    /// What has been begun.
-    pub(super) added: BTreeMap<TopicPartition, Added>,
-}
-
-/// A partition that has been begun.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Added {
-    pub(super) stream: StreamId,
-    /// The next offset that has not been handed over.
-    pub(super) next: NextOffset,
-    /// The leader epoch that the record just before `next` must have, until the first record has come.
-    pub(super) last_epoch: Option<i32>,
-    /// When it was begun.
-    pub(super) begun: Instant,
-    /// A fault of its log has been told: nothing more of it is handed over.
-    pub(super) is_faulty: bool,
-}
-
-impl Added {
-    /// Where the client reads: one record earlier while that is still to be compared.
-    pub(super) fn fetch_from(&self) -> NextOffset {
-        let before = self.last_epoch.and_then(|_| self.next.before());
-        before.map_or(self.next, RecordOffset::position)
-    }
-
-    /// Takes a record that was fetched: whether it is to be handed over, or shows that the log is another one.
-    pub(super) fn take(&mut self, record: &Record) -> Result<Fetched, LogFault> {
-        let offset = record.coordinates.offset;
-        let last_epoch = self.last_epoch.take();
-        if last_epoch.is_none() || self.next.before() != Some(offset) {
-            self.next = offset.next();
-            return Ok(Fetched::New);
-        }
-        match LogFault::of_record_before(self.next, last_epoch, record.leader_epoch) {
-            Some(fault) => {
-                self.is_faulty = true;
-                Err(fault)
-            }
-            None => Ok(Fetched::Before),
-        }
-    }
-
-    /// Everything up to an end has been handed over: there is nothing left to compare.
-    pub(super) fn end_at(&mut self, end: NextOffset) {
-        self.next = end;
-        self.last_epoch = None;
-    }
-}
-
-/// What a record that was fetched is to the pipeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fetched {
-    /// It is to be handed over.
-    New,
-    /// It lies before the position: it was read to be compared.
-    Before,
-}
-
-impl Assignment {
-    /// What is assigned and not read.
-    pub(super) fn idle(&self) -> Vec<TopicPartition> {
-        self.assigned.iter().filter(|name| !self.added.contains_key(*name)).cloned().collect()
-    }
-
-    /// The list of everything that is read, each at its next offset.
-    pub(super) fn list(&self) -> Result<TopicPartitionList, KafkaError> {
-        let mut list = TopicPartitionList::new();
-        for (name, added) in &self.added {
-            let from = Offset::Offset(added.fetch_from().get());
-            list.add_partition_offset(&name.topic, name.partition, from)?;
-        }
-        Ok(list)
-    }
 }
 
 impl Context {
@@ -226,6 +146,7 @@ impl Context {
             let mut state = self.state();
             for name in &partitions {
                 state.assigned.remove(name);
+                state.suspected.remove(name);
                 if state.added.remove(name).is_some() {
                     removed.add_partition(&name.topic, name.partition);
                 }

@@ -1,8 +1,9 @@
 //! A source that is one Kafka consumer client, and questions about topics.
 //!
-//! `client` has the settings, `context` the callbacks, `thread` the polling thread, `idle` the ends of
+//! `client` has the settings, `context` the callbacks, `assignment` what is read, `thread` the polling thread, `idle` the ends of
 //! partitions that are not read, `look` what is asked without joining, and `native` what the library's wrapper lacks.
 
+mod assignment;
 mod client;
 mod context;
 mod idle;

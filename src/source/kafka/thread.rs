@@ -12,8 +12,9 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::{mpsc, oneshot};
 
+use super::assignment::{Added, Before, Fetched};
 use super::client::REQUEST_TIMEOUT;
-use super::context::{Added, Context, Fetched, is_cooperative};
+use super::context::{Context, is_cooperative};
 use super::idle::IdleEnds;
 use super::native::{DataQueue, EventQueue, Item};
 use crate::position::NextOffset;
@@ -177,8 +178,11 @@ impl Poller {
                 && !added.is_faulty
                 && end > added.next
             {
-                added.end_at(end);
-                ends.push(Consumed::End { stream: added.stream, partition, end });
+                let stream = added.stream;
+                match added.end_at(end) {
+                    Ok(()) => ends.push(Consumed::End { stream, partition, end }),
+                    Err(fault) => context.tell(SourceEvent::LogFault { partition, stream, fault }),
+                }
             }
         }
         ends
@@ -225,14 +229,16 @@ impl Poller {
         let context = self.consumer.context();
         match code {
             RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => {
-                let added = context.state().added.get(&partition).copied();
-                let Some(Added { stream, next: position, .. }) = added.filter(|added| !added.is_faulty)
-                else {
-                    return;
-                };
-                tracing::warn!(%partition, %position, %code, text, "the broker refuses a position");
+                let added = context.state().added.get(&partition).cloned();
+                let Some(added) = added.filter(|added| !added.is_faulty) else { return };
+                let (stream, position) = (added.stream, added.next);
+                if added.fetch_from() == position {
+                    tracing::warn!(%partition, %position, %code, text, "the broker refuses a position");
+                } else {
+                    tracing::debug!(%partition, %position, %code, text, "the record before a position is not there");
+                }
                 let consumer = self.consumer.clone();
-                let question = Question { partition, stream, position, truncation: truncation(text) };
+                let question = Question { partition, stream, position, suspicion: truncation(text) };
                 // Not on this thread: the question may take as long as a request.
                 std::thread::spawn(move || question.ask(&consumer));
             }
@@ -243,14 +249,23 @@ impl Poller {
     fn begin(&mut self, name: &TopicPartition, from: NextOffset, last_epoch: Option<i32>, stream: StreamId) {
         self.forwards.changed();
         let context = self.consumer.context();
-        let added = Added { stream, next: from, last_epoch, begun: Instant::now(), is_faulty: false };
-        let was_added = {
+        let (added, was_added) = {
             let mut state = context.state();
             if !state.assigned.contains(name) {
                 // Its revocation stands among the events already.
                 return;
             }
-            state.added.insert(name.clone(), added).is_some()
+            let suspicion = state.suspected.remove(name).filter(|_| from > NextOffset::ZERO);
+            let unfounded = suspicion.clone().filter(|_| last_epoch.is_none());
+            let before = last_epoch.map(|epoch| Before { epoch, suspicion });
+            let is_faulty = unfounded.is_some();
+            let added = Added { stream, next: from, before, begun: Instant::now(), is_faulty };
+            if let Some(evidence) = unfounded {
+                // There is nothing to compare.
+                let fault = LogFault::Rewritten { position: from, evidence };
+                context.tell(SourceEvent::LogFault { partition: name.clone(), stream, fault });
+            }
+            (added.clone(), state.added.insert(name.clone(), added).is_some())
         };
         self.queue.forward(self.consumer.client(), name);
         let result = if is_cooperative(&self.consumer) {
@@ -315,24 +330,27 @@ struct Question {
     stream: StreamId,
     position: NextOffset,
     /// The client's words where it has found that the log was cut below what it had read.
-    truncation: Option<String>,
+    suspicion: Option<String>,
 }
 
 impl Question {
     /// Finds out what is wrong, and says so. Asks until it knows.
     fn ask(self, consumer: &BaseConsumer<Context>) {
-        let Self { partition, stream, position, truncation } = self;
-        let is_current =
-            || consumer.context().state().added.get(&partition).is_some_and(|added| added.stream == stream);
+        let Self { partition, stream, position, suspicion } = self;
+        let context = consumer.context();
+        let is_current = || context.state().added.get(&partition).is_some_and(|added| added.stream == stream);
         while is_current() {
             match consumer.fetch_watermarks(&partition.topic, partition.partition, REQUEST_TIMEOUT) {
                 Ok((start, end)) => {
                     let (log_start, log_end) = (NextOffset::new(start), NextOffset::new(end));
-                    let event = match log_fault(position, log_start, log_end, truncation) {
-                        Some(fault) => SourceEvent::LogFault { partition, stream, fault },
-                        None => SourceEvent::Interrupted { partition, stream, log_start },
-                    };
-                    consumer.context().tell(event);
+                    if let Some(fault) = log_fault(position, log_start, log_end) {
+                        context.tell(SourceEvent::LogFault { partition, stream, fault });
+                        return;
+                    }
+                    if let Some(suspicion) = suspicion {
+                        context.state().suspected.insert(partition.clone(), suspicion);
+                    }
+                    context.tell(SourceEvent::Interrupted { partition, stream, log_start });
                     return;
                 }
                 Err(error) => {
@@ -345,18 +363,13 @@ impl Question {
 }
 
 /// What is wrong with a position in a log with these bounds, if anything is.
-fn log_fault(
-    position: NextOffset,
-    log_start: NextOffset,
-    log_end: NextOffset,
-    truncation: Option<String>,
-) -> Option<LogFault> {
+fn log_fault(position: NextOffset, log_start: NextOffset, log_end: NextOffset) -> Option<LogFault> {
     if position < log_start {
         Some(LogFault::Expired { position, log_start, log_end })
     } else if position > log_end {
         Some(LogFault::Truncated { position, log_start, log_end })
     } else {
-        truncation.map(|evidence| LogFault::Rewritten { position, evidence })
+        None
     }
 }
 
@@ -370,20 +383,6 @@ fn truncation(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_log_that_was_cut_and_has_grown_past_the_position_is_told_from_one_that_can_be_read_on() {
-        let at = |position, truncation: Option<&str>| {
-            let [position, start, end] = [position, 10, 90].map(NextOffset::new);
-            log_fault(position, start, end, truncation.map(str::to_owned))
-        };
-        assert!(matches!(at(9, None), Some(LogFault::Expired { .. })));
-        assert!(matches!(at(91, Some("cut")), Some(LogFault::Truncated { .. })));
-        assert!(matches!(at(60, Some("cut")), Some(LogFault::Rewritten { .. })));
-        for position in [10, 60, 90] {
-            assert_eq!(at(position, None), None);
-        }
-    }
 
     #[test]
     fn the_librarys_words_for_a_truncation_are_known() {
