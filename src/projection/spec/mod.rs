@@ -7,9 +7,12 @@
 
 mod bind;
 mod column;
+mod column_type;
+mod default;
 mod digest;
 mod event;
 mod notes;
+mod operation;
 mod source;
 mod table;
 
@@ -22,8 +25,9 @@ use ahash::AHashMap as HashMap;
 pub use notes::Warning;
 
 use self::bind::{Binder, Bound};
-use self::event::{HandlerDraft, Mapped as MappedExpression, Operation, Values};
+use self::event::HandlerDraft;
 use self::notes::Notes;
+use self::operation::{Mapped as MappedExpression, Operation, Values};
 use self::source::SourceDraft;
 use self::table::TableDraft;
 use super::change::Assignment;
@@ -121,7 +125,7 @@ fn build(root: &Node, text: &str, read_file: source::ReadFile<'_>, notes: &mut N
         .map(|source| {
             source
                 .tombstone
-                .map_or_else(Vec::new, |node| event::operations(node, &tables, Values::Absent, notes))
+                .map_or_else(Vec::new, |node| operation::operations(node, &tables, Values::Absent, notes))
         })
         .collect();
     let binder = Binder {
