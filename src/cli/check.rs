@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
@@ -12,7 +11,7 @@ use super::exit::{Exit, Failure, MistakeObject};
 use super::output::printable;
 use crate::app::{self, CheckedProjection, ServiceFinding};
 use crate::config::yaml::Mistake;
-use crate::projection::{Declaration, KeyFormat, Ownership, SchemaOrigin, Start, ValueFormat, spec};
+use crate::projection::{Declaration, KeyFormat, Ownership, SchemaOrigin, Start, ValueFormat};
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -88,17 +87,12 @@ pub(super) async fn check(context: &Context, args: &CheckArgs) -> Result<Exit, F
     } else {
         None
     };
-    let files = match &settings {
-        Some(settings) if args.files.is_empty() => settings.projections.clone(),
-        _ => args.files.clone(),
+    let loaded = match &settings {
+        Some(settings) if args.files.is_empty() => app::configured_projections(settings).await?,
+        settings => app::load_projections(&args.files, settings.as_ref()).await?,
     };
-    let mut projections = Vec::new();
-    for file in &files {
-        match spec::load(file) {
-            Ok(projection) => projections.push(Arc::new(projection)),
-            Err(found) => mistakes.extend(found),
-        }
-    }
+    mistakes.extend(loaded.mistakes);
+    let projections = loaded.projections;
     let services = match settings {
         Some(settings) if args.connect && mistakes.is_empty() => {
             app::check_services(&settings, &projections).await
@@ -254,6 +248,7 @@ fn object(declaration: &Declaration) -> ProjectionObject {
 #[cfg(test)]
 pub(super) mod tests {
     use std::path::Path;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;

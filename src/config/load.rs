@@ -138,6 +138,7 @@ fn settings(
         schema_registry: schema_registry?,
         store: store?,
         projections,
+        projections_place: root.place_of("projections").clone(),
         dead_letter,
         limits,
         http,

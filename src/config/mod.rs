@@ -7,6 +7,7 @@
 mod agreement;
 mod kafka;
 pub mod load;
+mod mistake;
 mod properties;
 mod reader;
 mod registry;

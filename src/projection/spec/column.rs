@@ -4,24 +4,16 @@ use super::column_type::column_type;
 use super::default::{default_of, literal};
 use crate::projection::{Column, Nullability};
 
-/// What a column's SQL says.
-#[derive(Debug)]
-pub(super) struct ColumnSql {
-    pub(super) column: Column,
-    /// What may be meant otherwise.
-    pub(super) warning: Option<String>,
-}
-
 /// Why a column's SQL is refused: what is wrong, and what to write instead.
 pub(super) type Refused = (String, String);
 
 /// Reads a column's SQL.
-pub(super) fn parse(name: &str, sql: &str) -> Result<ColumnSql, Refused> {
+pub(super) fn parse(name: &str, sql: &str) -> Result<Column, Refused> {
     let (kind_sql, mut rest) = split_type(sql);
     if kind_sql.is_empty() {
         return Err(("a column without a type".into(), "write a type first: text not null".into()));
     }
-    let (kind, warning) = column_type(kind_sql)?;
+    let kind = column_type(kind_sql)?;
     let mut column = Column {
         name: name.to_owned(),
         kind,
@@ -57,7 +49,7 @@ pub(super) fn parse(name: &str, sql: &str) -> Result<ColumnSql, Refused> {
     if column.generated.is_some() && column.default.is_some() {
         return Err(("a generated column has no default".into(), "remove one of the two".into()));
     }
-    Ok(ColumnSql { column, warning })
+    Ok(column)
 }
 
 fn unknown_clause(word: &str) -> Refused {
@@ -162,12 +154,12 @@ pub(super) fn closing_bracket(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::column_type::PORTABLE;
+    use super::super::type_names::PORTABLE;
     use super::*;
     use crate::projection::{ColumnType, Datum};
 
     fn column(sql: &str) -> Column {
-        parse("c", sql).unwrap_or_else(|refused| panic!("{sql}: {refused:?}")).column
+        parse("c", sql).unwrap_or_else(|refused| panic!("{sql}: {refused:?}"))
     }
 
     #[test]
@@ -187,7 +179,6 @@ mod tests {
         for sql in ["tsvector", "text[]", "\"Mood not null\"", "geometry(Point, 4326)", "int4range"] {
             assert_eq!(column(&format!("{sql} not null")).kind, ColumnType::Catalogue(sql.into()), "{sql}");
         }
-        assert!(parse("c", "txt").expect("a type").warning.is_some());
     }
 
     #[test]
@@ -237,6 +228,8 @@ mod tests {
         for (sql, fix) in [
             ("text primary key", "name the key in primary_key: [column]"),
             ("text unique", "write an index: indexes: [{ columns: [column], unique: true }]"),
+            ("strng not null", "did you mean `text`? a type of your own stands in quotes: '\"strng\"'"),
+            ("numeric(10", "between `{` and `}` quote it: 'numeric(…, …)'; or write one column a line"),
             ("timestamp(3)", "write timestamp: a value is stored exactly or refused"),
             ("serial", "map a value of the event: rows must follow from the log alone"),
             ("numeric(0,2)", "write numeric(precision, scale), with a precision from 1 to 1000"),

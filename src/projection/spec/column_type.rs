@@ -1,32 +1,15 @@
 //! The type of a column: its name in SQL.
 
 use super::column::Refused;
+use super::type_names;
 use crate::projection::ColumnType;
 
-/// Names of portable types, for suggestions.
-pub(super) const PORTABLE: &[&str] = &[
-    "text",
-    "varchar",
-    "boolean",
-    "smallint",
-    "integer",
-    "bigint",
-    "numeric",
-    "real",
-    "double",
-    "date",
-    "time",
-    "timestamp",
-    "timestamptz",
-    "uuid",
-    "json",
-    "bytes",
-];
-
-/// The type, and what may be meant otherwise.
-pub(super) fn column_type(sql: &str) -> Result<(ColumnType, Option<String>), Refused> {
+/// The type that the SQL names.
+pub(super) fn column_type(sql: &str) -> Result<ColumnType, Refused> {
     let (name, arguments) = match sql.split_once('(') {
         Some((name, rest)) if rest.ends_with(')') => (name.trim_end(), Some(&rest[..rest.len() - 1])),
+        // Brackets that a flow mapping has cut in two.
+        Some((name, rest)) if !rest.contains(')') => return Err(cut(name, sql)),
         _ => (sql, None),
     };
     let lower = name.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase();
@@ -45,16 +28,16 @@ pub(super) fn column_type(sql: &str) -> Result<(ColumnType, Option<String>), Ref
         "uuid" => ColumnType::Uuid,
         "json" | "jsonb" => ColumnType::Json,
         "bytes" | "bytea" => ColumnType::Bytes,
-        "varchar" | "character varying" => return Ok((varchar(arguments)?, None)),
-        "numeric" | "decimal" => return Ok((numeric(arguments)?, None)),
+        "varchar" | "character varying" => return varchar(arguments),
+        "numeric" | "decimal" => return numeric(arguments),
         "serial" | "bigserial" | "smallserial" => {
             let fix = "map a value of the event: rows must follow from the log alone".to_owned();
             return Err((format!("`{lower}` numbers rows by itself"), fix));
         }
-        _ => return Ok((ColumnType::Catalogue(sql.to_owned()), near_miss(&lower))),
+        _ => return catalogue(sql, &lower),
     };
     match arguments {
-        None => Ok((plain, None)),
+        None => Ok(plain),
         // `timestamp(3)` and the like would round: a type of the database's own.
         Some(_) => Err((
             format!("`{sql}` would round or cut values"),
@@ -63,9 +46,19 @@ pub(super) fn column_type(sql: &str) -> Result<(ColumnType, Option<String>), Ref
     }
 }
 
-fn near_miss(name: &str) -> Option<String> {
-    let near = PORTABLE.iter().find(|known| strsim::damerau_levenshtein(name, known) <= 1)?;
-    Some(format!("`{name}` is taken for a type of PostgreSQL's catalogue; did you mean `{near}`?"))
+fn cut(name: &str, sql: &str) -> Refused {
+    let fix = format!("between `{{` and `}}` quote it: '{name}(…, …)'; or write one column a line");
+    (format!("`{sql}` {CUT}"), fix)
+}
+
+/// What is said of a type that is cut in two.
+pub(super) const CUT: &str = "is cut at the comma";
+
+/// A type that only the database knows.
+fn catalogue(sql: &str, name: &str) -> Result<ColumnType, Refused> {
+    let Some(meant) = type_names::meant(name) else { return Ok(ColumnType::Catalogue(sql.to_owned())) };
+    let fix = format!("did you mean `{meant}`? a type of your own stands in quotes: '\"{name}\"'");
+    Err((format!("there is no type `{name}`"), fix))
 }
 
 fn varchar(arguments: Option<&str>) -> Result<ColumnType, Refused> {

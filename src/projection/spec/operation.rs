@@ -112,6 +112,10 @@ fn operation(node: &Node, tables: &[TableDraft], values: Values, notes: &mut Not
         }
     };
     let table_name = notes.keep(name.text("a table"))?;
+    // That there are no tables has been said.
+    if tables.is_empty() {
+        return None;
+    }
     let Some(id) = tables.iter().position(|draft| draft.table.name == table_name) else {
         let known: Vec<&str> = tables.iter().map(|draft| draft.table.name.as_str()).collect();
         notes.mistake(
