@@ -69,6 +69,10 @@ pub enum StoreError {
     },
 }
 
+/// What is to be done about [`StoreError::View`].
+pub(super) const VIEW_FIX: &str =
+    "correct its `sql`; `projector ddl NAME --views` prints what the database gets, to try by hand";
+
 /// A database's own code for an error.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum DatabaseCode {

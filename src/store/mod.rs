@@ -13,6 +13,7 @@ pub mod model;
 pub mod postgres;
 mod sql;
 pub mod sqlite;
+mod view_text;
 
 use std::sync::Arc;
 

@@ -129,8 +129,9 @@ async fn drop_relations(
         let names: Vec<String> =
             names.iter().map(|name| format!("{}.{}", quote(&store.schema), quote(name))).collect();
         let dropped = work.attempt(&format!("drop {what} {}", names.join(", "))).await?;
-        dropped
-            .map_err(|error| refused(&format!("the drop of the {what}s of {}", plan.version.key), error))?;
+        dropped.map_err(|error| {
+            refused(&format!("the drop of the {what}s of {}", plan.version.key), &error.into())
+        })?;
     }
     Ok(())
 }

@@ -160,11 +160,9 @@ pub(super) async fn make_table(
 
 /// Runs DDL that holds SQL of the projection's author.
 pub(super) async fn declared(work: &mut Work<'_>, what: &str, sql: &str) -> Result<(), StoreError> {
-    let refused = |why: String| {
-        StoreError::Layout {
+    let refused = |why: String| StoreError::Layout {
         problem: format!("{what} cannot be made: {why}"),
-        fix: "correct its declaration; `projector ddl NAME`, with `--views` for a view, prints the SQL to try by hand".to_owned(),
-    }
+        fix: "correct its declaration; `projector ddl NAME` prints the SQL to try by hand".to_owned(),
     };
     match work.declared(sql).await {
         Ok(Ok(())) => Ok(()),
