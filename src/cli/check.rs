@@ -16,7 +16,8 @@ use crate::projection::{Declaration, KeyFormat, Ownership, SchemaOrigin, Start, 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints every mistake as FILE:LINE:COLUMN with what to write instead, and ends with 2 if there is one. Warnings change nothing.
+Prints every mistake as FILE:LINE:COLUMN with what to write instead, and ends with 2 if there is one: in each file, and between
+projections, configuration and kind of store. Warnings change nothing.
 
 --connect looks at the store (reachable, laid out or can be, rights, what is registered), the brokers (topics, dead-letter
 topics, groups), the registry, and the newest ten records of each topic: which types have a handler, and which records would
@@ -25,7 +26,7 @@ needed; a sample fails where none of its records can be used.
 
 Examples:
   projector check                              projector.yaml and all its projections
-  projector check product_catalogue.v1.yaml    these files only; needs no projector.yaml
+  projector check product_catalogue.v1.yaml    these files only, each by itself; needs no projector.yaml
   projector check --connect                    also the store, the brokers and the registry")]
 pub(super) struct CheckArgs {
     /// Projection files; those of the configuration where none is named
