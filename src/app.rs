@@ -1,18 +1,19 @@
 //! Composition root: the one module that knows every part. The verbs of the command line call these functions.
 //!
-//! [`services`] and [`sample`] are what `check --connect` looks at, [`outcome`] what `run` is asked and how it ends.
+//! [`projections`] and [`agreement`] read and check the files of projections; [`services`] and [`sample`] are what `check --connect` looks at, [`outcome`] what `run` is asked and how it ends.
 
+mod agreement;
 mod outcome;
+mod projections;
 mod sample;
 mod services;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::settings::Settings;
@@ -23,7 +24,6 @@ use crate::http::{self, HttpError, Pages};
 use crate::pipeline::publish::DeadLetterTopic;
 use crate::pipeline::service::{CatchUp as Far, Outside, PrepareError, Service, Ways};
 pub use crate::pipeline::tally::Totals;
-use crate::projection::spec::{self, YamlProjection};
 use crate::projection::{Declaration, Projection};
 use crate::source::kafka::{KafkaCluster, Librdkafka};
 use crate::source::{Cluster, SourceError};
@@ -35,6 +35,7 @@ use crate::telemetry::{Health, Metrics};
 
 pub use crate::demo::report::{DemoOptions, DemoReason, DemoReport, DemoWatcher};
 pub use outcome::{CatchUp, RunOptions, RunOutcome, RunWatcher, Until};
+pub use projections::{CheckedProjection, Loaded, configured_projections, load_projection, load_projections};
 pub use services::{ServiceFinding, check_services};
 
 /// A failure of one of the functions here. Which exit code it gets is decided in `cli::exit`.
@@ -97,74 +98,6 @@ pub fn load_settings(path: Option<&Path>) -> Result<Settings, Vec<Mistake>> {
     crate::config::load(path, &Librdkafka)
 }
 
-/// A projection file that has been read.
-#[derive(Debug, Clone)]
-pub struct CheckedProjection {
-    /// Its declaration.
-    pub declaration: Arc<Declaration>,
-    /// What is allowed and likely not meant.
-    pub warnings: Vec<Mistake>,
-}
-
-/// Reads a projection file.
-///
-/// # Errors
-/// Every mistake in it.
-pub fn load_projection(path: &Path) -> Result<CheckedProjection, Vec<Mistake>> {
-    Ok(CheckedProjection::of(&spec::load(path)?))
-}
-
-impl CheckedProjection {
-    /// What is to be told of a projection that has been read.
-    #[must_use]
-    pub fn of(projection: &YamlProjection) -> Self {
-        let warnings = projection.warnings().iter();
-        Self {
-            declaration: Arc::new(projection.declaration().clone()),
-            warnings: warnings.map(|warning| Mistake::new(&warning.place, &*warning.message)).collect(),
-        }
-    }
-}
-
-/// The projections of the settings, or those of them that are named.
-fn chosen_projections(settings: &Settings, names: &[String]) -> Result<Vec<Arc<dyn Projection>>, AppError> {
-    let mut loaded: Vec<Arc<dyn Projection>> = Vec::new();
-    let mut mistakes = Vec::new();
-    for file in &settings.projections {
-        match spec::load(file) {
-            Ok(projection) => loaded.push(Arc::new(projection)),
-            Err(found) => mistakes.extend(found),
-        }
-    }
-    if !mistakes.is_empty() {
-        return Err(AppError::Mistakes(mistakes));
-    }
-    let known: BTreeSet<&str> =
-        loaded.iter().map(|projection| projection.declaration().name.as_str()).collect();
-    let all = known.iter().copied().collect::<Vec<_>>().join(", ");
-    let refusal = |problem: String, fix: &str| Err(AppError::Configuration { problem, fix: fix.to_owned() });
-    if loaded.is_empty() {
-        return refusal(
-            "no projection is configured".to_owned(),
-            "list the files under `projections` in projector.yaml",
-        );
-    }
-    if known.len() < loaded.len() {
-        return refusal(
-            "two projection files have the same projection name".to_owned(),
-            "keep one of them under `projections`; versions beside each other are not in this release",
-        );
-    }
-    if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
-        return refusal(
-            format!("no projection is called {unknown}"),
-            &format!("the configuration has {all}"),
-        );
-    }
-    loaded.retain(|projection| names.is_empty() || names.contains(&projection.declaration().name));
-    Ok(loaded)
-}
-
 /// What a store is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -180,13 +113,12 @@ pub enum Purpose {
 /// It cannot be opened, or (SQLite, [`Purpose::Run`]) another process has it.
 pub async fn open_store(settings: &Settings, purpose: Purpose) -> Result<SharedStore, AppError> {
     let failed = |source| AppError::Store { action: "open the read store", source };
-    if let Some(path) = settings.store.url.expose_secret().strip_prefix("sqlite:") {
+    if let Some(path) = settings.store.sqlite_path() {
         let mode = match purpose {
             Purpose::Run => OpenMode::Run,
             Purpose::Inspect => OpenMode::Inspect,
         };
-        let path = path.strip_prefix("//").unwrap_or(path);
-        return Ok(Arc::new(SqliteStore::open(Path::new(path), mode).await.map_err(failed)?));
+        return Ok(Arc::new(SqliteStore::open(path, mode).await.map_err(failed)?));
     }
     Ok(Arc::new(PostgresStore::connect(&settings.store).map_err(failed)?))
 }
@@ -258,8 +190,10 @@ pub async fn run(
     watcher: Arc<dyn RunWatcher>,
     stop: CancellationToken,
 ) -> Result<RunOutcome, AppError> {
-    let projections = chosen_projections(&settings, &options.names)?;
-    run_projections(&settings, projections, options.until, watcher, stop).await
+    let chosen = projections::chosen_projections(&settings, &options.names).await?;
+    let projections = chosen.iter().cloned().map(|projection| projection as Arc<dyn Projection>).collect();
+    let outcome = run_projections(&settings, projections, options.until, watcher, stop).await;
+    outcome.map_err(|error| projections::placed(error, &chosen))
 }
 
 /// Runs projections, however they were made: what a program with projections written in Rust calls.

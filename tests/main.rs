@@ -1,6 +1,7 @@
 //! Every test that needs more than one module, in one binary.
 
 mod avro;
+mod check;
 mod ddl;
 mod dead_letters;
 mod files;

@@ -314,3 +314,36 @@ async fn a_fault_of_the_log_is_never_answered_with_resume() {
     shop.place.run(&["resume", "orders", "--partition", &partition]).expect_code(4);
     shop.database.drop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_that_the_database_does_not_take_is_a_mistake_in_its_file() {
+    let views = "views: { totals: { sql: 'select c.customer, nme from {customers} c' } }";
+    let shop = Shop::open_with(1, QUICK_SESSIONS, views).await;
+    shop.place.run(&["check"]).expect_code(0);
+    let refused = shop.place.run(&["run", "--until-caught-up"]).expect_code(2);
+    let said = "view `totals` cannot be made: column \"nme\" does not exist (SQLSTATE 42703), in line 1, column 20 of its SQL";
+    let text = std::fs::read_to_string(shop.place.path().join("orders.v1.yaml")).expect("the file");
+    let line = text.lines().position(|line| line.starts_with("views:")).expect("a line") + 1;
+    assert!(refused.stderr.contains(&format!("orders.v1.yaml:{line}:25: {said}")), "{}", refused.stderr);
+    assert!(refused.stderr.contains("fix: correct its `sql`"), "{}", refused.stderr);
+    shop.database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_run_makes_in_the_store_is_told_once() {
+    let shop = Shop::open(1).await;
+    let schema = unique("made");
+    shop.change_config(&format!("schema: {}", shop.database.schema), &format!("schema: {schema}"));
+    let first = shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    for said in [
+        format!("made schema {schema}, which was not there"),
+        format!("made tables in schema {schema}: projector_layout, projector_versions, "),
+        format!("made tables in schema {schema}: customers__v1"),
+    ] {
+        assert!(first.stderr.contains(&said), "{said}: {}", first.stderr);
+    }
+    let again = shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    assert!(!again.stderr.contains("made "), "{}", again.stderr);
+    shop.database.run(&format!("drop schema {schema} cascade")).await;
+    shop.database.drop().await;
+}

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
@@ -12,12 +11,13 @@ use super::exit::{Exit, Failure, MistakeObject};
 use super::output::printable;
 use crate::app::{self, CheckedProjection, ServiceFinding};
 use crate::config::yaml::Mistake;
-use crate::projection::{Declaration, KeyFormat, Ownership, SchemaOrigin, Start, ValueFormat, spec};
+use crate::projection::{Declaration, KeyFormat, Ownership, SchemaOrigin, Start, ValueFormat};
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints every mistake as FILE:LINE:COLUMN with what to write instead, and ends with 2 if there is one. Warnings change nothing.
+Prints every mistake as FILE:LINE:COLUMN with what to write instead, and ends with 2 if there is one: in each file, and between
+projections, configuration and kind of store. Warnings change nothing.
 
 --connect looks at the store (reachable, laid out or can be, rights, what is registered), the brokers (topics, dead-letter
 topics, groups), the registry, and the newest ten records of each topic: which types have a handler, and which records would
@@ -26,7 +26,7 @@ needed; a sample fails where none of its records can be used.
 
 Examples:
   projector check                              projector.yaml and all its projections
-  projector check product_catalogue.v1.yaml    these files only; needs no projector.yaml
+  projector check product_catalogue.v1.yaml    these files only, each by itself; needs no projector.yaml
   projector check --connect                    also the store, the brokers and the registry")]
 pub(super) struct CheckArgs {
     /// Projection files; those of the configuration where none is named
@@ -88,17 +88,12 @@ pub(super) async fn check(context: &Context, args: &CheckArgs) -> Result<Exit, F
     } else {
         None
     };
-    let files = match &settings {
-        Some(settings) if args.files.is_empty() => settings.projections.clone(),
-        _ => args.files.clone(),
+    let loaded = match &settings {
+        Some(settings) if args.files.is_empty() => app::configured_projections(settings).await?,
+        settings => app::load_projections(&args.files, settings.as_ref()).await?,
     };
-    let mut projections = Vec::new();
-    for file in &files {
-        match spec::load(file) {
-            Ok(projection) => projections.push(Arc::new(projection)),
-            Err(found) => mistakes.extend(found),
-        }
-    }
+    mistakes.extend(loaded.mistakes);
+    let projections = loaded.projections;
     let services = match settings {
         Some(settings) if args.connect && mistakes.is_empty() => {
             app::check_services(&settings, &projections).await
@@ -254,6 +249,7 @@ fn object(declaration: &Declaration) -> ProjectionObject {
 #[cfg(test)]
 pub(super) mod tests {
     use std::path::Path;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
+use super::Context;
 use super::exit::{Exit, Failure};
-use super::{Context, load_projections};
-use crate::app::{self, DdlPart};
+use crate::app::{self, DdlPart, Loaded};
 use crate::config::settings::Settings;
-use crate::projection::Declaration;
+use crate::projection::{Declaration, Projection as _};
 
 /// Arguments of `ddl`.
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ struct DdlObject {
 
 pub(super) async fn ddl(context: &Context, args: &DdlArgs) -> Result<Exit, Failure> {
     let settings = context.settings()?;
-    let declarations = find(&settings, args.what.as_deref())?;
+    let declarations = find(&settings, args.what.as_deref()).await?;
     let (part, name) = if args.views { (DdlPart::Views, "views") } else { (DdlPart::Tables, "tables") };
     let versions: Vec<String> = declarations.iter().map(|declaration| declaration.label()).collect();
     let statements: Vec<String> = app::ddl(&settings, &declarations, part)
@@ -86,18 +86,21 @@ fn script(part: DdlPart, versions: &[String], statements: &[String]) -> String {
     script
 }
 
+fn declarations(loaded: Loaded) -> Result<Vec<Arc<Declaration>>, Failure> {
+    let projections = loaded.without_mistakes()?;
+    Ok(projections.iter().map(|projection| Arc::new(projection.declaration().clone())).collect())
+}
+
 /// A file where it looks like one, else a projection of the settings; all of those where nothing is named.
-fn find(settings: &Settings, what: Option<&str>) -> Result<Vec<Arc<Declaration>>, Failure> {
+async fn find(settings: &Settings, what: Option<&str>) -> Result<Vec<Arc<Declaration>>, Failure> {
     let path = what.map(Path::new).filter(|path| {
         path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml")
             || path.components().count() > 1
     });
     if let Some(path) = path {
-        return Ok(vec![app::load_projection(path)?.declaration]);
+        return declarations(app::load_projections(&[path.to_owned()], Some(settings)).await?);
     }
-    let loaded = load_projections(settings)?;
-    let mut declarations: Vec<Arc<Declaration>> =
-        loaded.into_iter().map(|projection| projection.declaration).collect();
+    let mut declarations = declarations(app::configured_projections(settings).await?)?;
     let Some(what) = what else { return Ok(declarations) };
     let names: Vec<String> = declarations.iter().map(|declaration| declaration.name.clone()).collect();
     declarations.retain(|declaration| declaration.name == what);

@@ -262,7 +262,7 @@ pub(crate) fn advice_on_kafka(error: &crate::source::SourceError) -> Option<Stri
 /// Exit code and advice for an error of the store that ends a command.
 fn of_store(error: &StoreError) -> (Exit, Option<String>) {
     match error {
-        StoreError::Layout { .. } => (Exit::Usage, None),
+        StoreError::Layout { .. } | StoreError::View { .. } => (Exit::Usage, None),
         StoreError::Refused { .. } => (Exit::Refused, None),
         StoreError::Connection { .. } => (Exit::Failed, Some(UNREACHABLE.into())),
         StoreError::CommitUnknown => (

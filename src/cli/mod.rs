@@ -205,18 +205,5 @@ async fn perform(context: &Context, verb: Verb) -> Result<Exit, Failure> {
     }
 }
 
-/// The declarations of the settings' projections, all of them or those named; every mistake where one cannot be read.
-fn load_projections(settings: &Settings) -> Result<Vec<app::CheckedProjection>, Failure> {
-    let mut mistakes = Vec::new();
-    let mut loaded = Vec::new();
-    for path in &settings.projections {
-        match app::load_projection(path) {
-            Ok(checked) => loaded.push(checked),
-            Err(found) => mistakes.extend(found),
-        }
-    }
-    if mistakes.is_empty() { Ok(loaded) } else { Err(Failure::Mistakes(mistakes)) }
-}
-
 #[cfg(test)]
 mod tests;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
+use super::yaml::Place;
 use crate::decode::Limits;
 
 /// Everything in `projector.yaml`.
@@ -22,6 +23,8 @@ pub struct Settings {
     pub store: StoreSettings,
     /// Projection files, as absolute paths or relative to the working directory.
     pub projections: Vec<PathBuf>,
+    /// Where the file lists them; where it does not, its beginning.
+    pub projections_place: Place,
     /// The `dead_letter` section.
     pub dead_letter: DeadLetterSettings,
     /// The `limits` section.
@@ -86,6 +89,15 @@ pub struct StoreSettings {
     pub ddl: DdlMode,
     /// `statement_timeout`: of every statement; below the session timeout. Default 20 s.
     pub statement_timeout: Duration,
+}
+
+impl StoreSettings {
+    /// The database file; `None` for PostgreSQL.
+    #[must_use]
+    pub fn sqlite_path(&self) -> Option<&Path> {
+        let path = self.url.expose_secret().strip_prefix("sqlite:")?;
+        Some(Path::new(path.strip_prefix("//").unwrap_or(path)))
+    }
 }
 
 /// Who makes tables.

@@ -5,66 +5,14 @@
 //! the nearest known one. Anchors, aliases, tags and several documents in a file are refused: none of our files needs
 //! them, and an alias bomb is then no concern.
 
-use std::fmt;
+mod hint;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 
-/// A place in a file: line and column, both from 1.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The file, as the user named it.
-    pub file: Arc<Path>,
-    /// The line, from 1.
-    pub line: usize,
-    /// The column in characters, from 1.
-    pub column: usize,
-}
-
-/// Printed as `file:line:column`, which editors and CI systems turn into links.
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
-    }
-}
-
-/// A mistake in a file: where, what, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    /// Where it stands.
-    pub place: Place,
-    /// What is wrong: a lower-case fragment.
-    pub message: String,
-    /// What to write instead, where that is known.
-    pub fix: Option<String>,
-}
-
-impl Mistake {
-    /// A mistake at `place`.
-    pub fn new(place: &Place, message: impl Into<String>) -> Self {
-        Self { place: place.clone(), message: message.into(), fix: None }
-    }
-
-    /// Says what to write instead.
-    #[must_use]
-    pub fn fix(mut self, fix: impl Into<String>) -> Self {
-        self.fix = Some(fix.into());
-        self
-    }
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.message)?;
-        if let Some(fix) = &self.fix {
-            write!(f, "\n    fix: {fix}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Mistake {}
+pub use super::mistake::{Mistake, Place};
 
 /// A node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +70,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Node, Mistake> {
     let file: Arc<Path> = Arc::from(PathBuf::from(file));
     let mut reader = Reader {
         file: file.clone(),
+        text,
         parser: Parser::new_from_str(text),
         last: Place { file, line: 1, column: 1 },
     };
@@ -144,6 +93,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Node, Mistake> {
 
 struct Reader<'input> {
     file: Arc<Path>,
+    text: &'input str,
     parser: Parser<'input, granit_parser::StrInput<'input>>,
     last: Place,
 }
@@ -164,9 +114,13 @@ impl<'input> Reader<'input> {
                 }
                 Some(Err(error)) => {
                     let marker = error.marker();
-                    let place =
-                        Place { file: self.file.clone(), line: marker.line(), column: marker.col() + 1 };
-                    return Err(Mistake::new(&place, format!("not valid YAML: {}", error.info())));
+                    let (line, column) = (marker.line(), marker.col() + 1);
+                    let place = Place { file: self.file.clone(), line, column };
+                    let fix = hint::hint(self.text, line, column, &error.info());
+                    return Err(Mistake {
+                        fix,
+                        ..Mistake::new(&place, format!("not valid YAML: {}", error.info()))
+                    });
                 }
                 None => return Ok((Event::StreamEnd, self.last.clone())),
             }
@@ -208,7 +162,8 @@ impl<'input> Reader<'input> {
                     if let Some(first) = entries.iter().find(|entry| entry.key == key) {
                         let message =
                             format!("the key `{key}` stands twice, first in line {}", first.place.line);
-                        return Err(Mistake::new(&at, message).fix("remove one of the two"));
+                        let fix = "remove one of the two, or put what stands under both under one";
+                        return Err(Mistake::new(&at, message).fix(fix));
                     }
                     let (event, value_at) = self.next()?;
                     let value = self.node(event, value_at, depth + 1)?;
@@ -231,7 +186,8 @@ impl Node {
     pub fn text(&self, what: &str) -> Result<&str, Mistake> {
         match &self.kind {
             Kind::Scalar { text, .. } => Ok(text),
-            other => Err(Mistake::new(&self.place, format!("{what} must be a text, not {}", other.name()))),
+            other => Err(Mistake::new(&self.place, format!("{what} must be a text, not {}", other.name()))
+                .fix("write one value there, in quotes where it holds `: `, ` #` or brackets")),
         }
     }
 
@@ -242,7 +198,13 @@ impl Node {
     pub fn list(&self, what: &str) -> Result<&[Node], Mistake> {
         match &self.kind {
             Kind::List(items) => Ok(items),
-            other => Err(Mistake::new(&self.place, format!("{what} must be a list, not {}", other.name()))),
+            other => Err(Mistake::new(&self.place, format!("{what} must be a list, not {}", other.name()))
+                .fix(match other {
+                    Kind::Scalar { text, style: Style::Plain } if !text.is_empty() => {
+                        format!("write [{text}]")
+                    }
+                    _ => "begin each item with `- `, or write [a, b]".to_owned(),
+                })),
         }
     }
 
@@ -254,7 +216,12 @@ impl Node {
         match &self.kind {
             Kind::Map(entries) => Ok(entries),
             other => {
-                Err(Mistake::new(&self.place, format!("{what} must be a mapping, not {}", other.name())))
+                Err(Mistake::new(&self.place, format!("{what} must be a mapping, not {}", other.name())).fix(
+                    match other {
+                        Kind::List(_) => "write one `key: value` a line, without `- ` in front",
+                        _ => "write one `key: value` a line below it, or { key: value }",
+                    },
+                ))
             }
         }
     }
@@ -309,6 +276,7 @@ pub fn suggestion(word: &str, known: &[&str]) -> String {
         .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4);
     match nearest {
         Some((_, candidate)) => format!("did you mean `{candidate}`?"),
+        None if known.is_empty() => "declare it first".to_owned(),
         None => format!("use one of {}", known.join(", ")),
     }
 }
@@ -345,6 +313,46 @@ mod tests {
     fn a_key_written_twice_is_a_mistake_at_the_second() {
         let mistake = read("a: 1\nb: 2\na: 3\n").expect_err("twice");
         assert_eq!((mistake.place.line, mistake.place.column), (3, 1));
+    }
+
+    #[test]
+    fn what_is_not_yaml_gets_a_fix_from_the_lines_around() {
+        for (text, line, fix) in [
+            (
+                "a: 1\n  b: 2\n",
+                2,
+                "line 1 has a value already, so nothing can stand below it: give `b` 0 spaces, as line 1",
+            ),
+            (
+                "e:\n  - u: s\n      k: 1\n",
+                3,
+                "line 2 has a value already, so nothing can stand below it: give `k` 4 spaces, as line 2",
+            ),
+            (
+                "e:\n  P:\n    - u: s\n     k: 1\n",
+                4,
+                "it has 5 spaces in front, and no line that it can belong to: give it 6 spaces as line 3, \
+                 or 2 spaces as line 2, or 0 spaces as line 1",
+            ),
+            (
+                "s:\n  - t: a\n - t: b\n",
+                3,
+                "it has 1 space in front, and no line that it can belong to: give it 2 spaces as line 2",
+            ),
+            (
+                "a: 1\n- b: 2\n",
+                2,
+                "remove the `- `: the lines around it are keys with values, not items of a list",
+            ),
+            ("a 1\nb: 2\n", 2, "line 1 is no `key: value`: put a colon behind its key"),
+            ("a: 1\nb\nc: 2\n", 2, "write a key with its value: `key: value`"),
+            ("a:\n\t- b\n", 2, "indent with spaces, not with tabs"),
+            ("a: [{ b: 1 }\nc: 2\n", 2, "close the bracket `[` or `{` that is open in a line above"),
+        ] {
+            let mistake = read(text).expect_err(text);
+            assert_eq!((mistake.place.line, mistake.fix.as_deref()), (line, Some(fix)), "{text}");
+        }
+        assert_eq!(read("a: b: c\n").expect_err("two").fix, None, "quotes are lacking, and no spaces");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! BATCH → APPLY → COMMIT: one runner a version, and what the runners of a process share.
 //!
 //! - [`service`]: projections prepared and run; what a program sees of all this.
+//! - [`dead_letter_topics`], [`waiting`]: what has to be right, and there, before it joins.
 //! - [`supervisor`]: keeps a runner going for each version, with a new client where the old one broke.
 //! - [`runner`]: the loop of one version.
 //! - [`partition`]: the state of one partition.
@@ -13,6 +14,7 @@
 //! - [`recurring`]: which of many failures is worth a line in the log.
 
 pub mod batch;
+pub mod dead_letter_topics;
 pub mod missing;
 pub mod partition;
 pub mod publish;
@@ -22,6 +24,7 @@ pub mod runner;
 pub mod service;
 pub mod supervisor;
 pub mod tally;
+mod waiting;
 pub mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -49,7 +49,7 @@ pub fn classify(error: &StoreError) -> Class {
                 "the row of table {table} belongs to another aggregate; a row must get all of its events from one"
             ),
         ))),
-        StoreError::Layout { .. } | StoreError::Refused { .. } => Class::Operator,
+        StoreError::Layout { .. } | StoreError::View { .. } | StoreError::Refused { .. } => Class::Operator,
         StoreError::Bug { .. } => Class::Bug,
     }
 }

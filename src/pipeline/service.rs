@@ -4,7 +4,7 @@
 //! [`Service::prepare`] is everything before joining: wait for the store and the brokers, lay out, register. What is wrong
 //! then ends the process. [`Service::run`] joins and applies until it is told to stop; what goes wrong then is waited for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +13,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::dead_letter_topics::{self, DeadLetterLoop};
 use super::publish::{self, DeadLetterTopic};
-use super::retry::{self, Backoff, Class};
 use super::tally::Totals;
+use super::waiting::waiting;
 use super::{Budget, Shared, VersionParts, supervisor};
 use crate::config::settings::LimitSettings;
 use crate::decode::registry::Schemas;
@@ -62,15 +63,8 @@ pub enum PrepareError {
         topic: String,
     },
     /// The dead-letter topic is a source.
-    #[error(
-        "{version} reads the topic {topic}, and its dead letters go there: set `dead_letter.topic` to another one"
-    )]
-    DeadLetterLoop {
-        /// The version.
-        version: String,
-        /// The topic.
-        topic: String,
-    },
+    #[error("{}; {}", .0, .0.fix())]
+    DeadLetterLoop(DeadLetterLoop),
     /// It was told to stop while it waited.
     #[error("told to stop while waiting for {0}")]
     Stopped(&'static str),
@@ -155,8 +149,8 @@ impl Service {
         waiting(stop, "the read store", || store.lay_out()).await?;
         outside.health.laid_out();
         let cluster_id = waiting(stop, "kafka", || outside.cluster.cluster_id()).await?;
-        refuse_loops(&projections, &outside.dead_letter_topics)?;
-        check_dead_letter_topics(&outside.cluster, &outside.dead_letter_topics, stop).await?;
+        dead_letter_topics::refuse_loops(&projections, &outside.dead_letter_topics)?;
+        dead_letter_topics::look(&outside.cluster, &outside.dead_letter_topics, stop).await?;
         let mut versions = Vec::new();
         let mut logs = BTreeMap::new();
         for (projection, declaration) in projections.into_iter().zip(declarations) {
@@ -368,94 +362,6 @@ fn starts(declaration: &Declaration, described: &BTreeMap<String, TopicDescripti
         }
     }
     starts
-}
-
-/// A projection that reads its own dead letters would make new ones of them without end.
-fn refuse_loops(
-    projections: &[Arc<dyn Projection>],
-    topics: &BTreeMap<String, Arc<dyn DeadLetterTopic>>,
-) -> Result<(), PrepareError> {
-    for declaration in projections.iter().map(|projection| projection.declaration()) {
-        let topic = topics.get(&declaration.name).map(|topic| topic.name());
-        if let Some(topic) = topic.filter(|topic| declaration.source_of(topic).is_some()) {
-            let (version, topic) = (declaration.label(), topic.to_owned());
-            return Err(PrepareError::DeadLetterLoop { version, topic });
-        }
-    }
-    Ok(())
-}
-
-/// A dead-letter topic that does not exist is a mistake to be found now, not with the first dead letter.
-async fn check_dead_letter_topics(
-    cluster: &Arc<dyn Cluster>,
-    topics: &BTreeMap<String, Arc<dyn DeadLetterTopic>>,
-    stop: &CancellationToken,
-) -> Result<(), PrepareError> {
-    let names: BTreeSet<String> = topics.values().map(|topic| topic.name().to_owned()).collect();
-    for name in names {
-        match waiting(stop, "kafka", || cluster.describe(std::slice::from_ref(&name))).await {
-            Err(PrepareError::Kafka(SourceError::MissingTopic { topic })) => {
-                return Err(PrepareError::MissingDeadLetterTopic { topic });
-            }
-            other => drop(other?),
-        }
-    }
-    Ok(())
-}
-
-/// An error of an outside service: to be waited for, or not.
-trait Passing: std::fmt::Display {
-    fn passes(&self) -> bool;
-    fn into_error(self) -> PrepareError;
-}
-
-impl Passing for StoreError {
-    fn passes(&self) -> bool {
-        matches!(retry::classify(self), Class::Infrastructure(_))
-    }
-
-    fn into_error(self) -> PrepareError {
-        PrepareError::Store(self)
-    }
-}
-
-impl Passing for SourceError {
-    fn passes(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::NotAMember { .. })
-    }
-
-    fn into_error(self) -> PrepareError {
-        PrepareError::Kafka(self)
-    }
-}
-
-/// Tries again while the fault is an outage, until `stop` is cancelled.
-async fn waiting<T, E, F, Fut>(
-    stop: &CancellationToken,
-    what: &'static str,
-    mut attempt: F,
-) -> Result<T, PrepareError>
-where
-    E: Passing,
-    F: FnMut() -> Fut,
-    Fut: Future<Output = Result<T, E>>,
-{
-    let mut backoff = Backoff::up_to(Duration::from_secs(10));
-    loop {
-        match attempt().await {
-            Ok(done) => return Ok(done),
-            Err(error) if error.passes() => {
-                if backoff.attempts().is_multiple_of(10) {
-                    tracing::warn!(%error, "waiting for {what}");
-                }
-                tokio::select! {
-                    () = stop.cancelled() => return Err(PrepareError::Stopped(what)),
-                    () = tokio::time::sleep(backoff.next(retry::jitter())) => {}
-                }
-            }
-            Err(error) => return Err(error.into_error()),
-        }
-    }
 }
 
 /// The host's name, for people who look at `projector_instances`.

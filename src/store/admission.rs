@@ -73,9 +73,29 @@ pub(super) fn table_is_gone(physical: &str, declaration: &Declaration) -> StoreE
 pub(super) fn rows_of_nobody(physical: &str) -> StoreError {
     StoreError::Refused {
         problem: format!(
-            "table {physical} is there already and has rows that no registered version has written"
+            "table {physical} is there already and is not ours: it has rows that no registered version has written"
         ),
         fix: "look what they are; then empty or drop the table, and start again".to_owned(),
+    }
+}
+
+/// A table of a new version is there, and differs from what is declared: nothing of this store has made it.
+pub(super) fn not_ours(physical: &str, error: StoreError) -> StoreError {
+    let StoreError::Layout { problem, .. } = error else { return error };
+    StoreError::Layout {
+        problem: format!("table {physical} is there already and is not ours: {problem}"),
+        fix: "rename that table, drop it where nobody needs it, or give the projection's table another name"
+            .to_owned(),
+    }
+}
+
+/// One of the projector's own tables is there, and the store is not laid out: somebody else's has its name. `elsewhere` says
+/// where else the store may be.
+pub(super) fn not_the_projectors(name: &str, error: StoreError, elsewhere: &str) -> StoreError {
+    let StoreError::Layout { problem, .. } = error else { return error };
+    StoreError::Layout {
+        problem: format!("{name} is there already and is not ours: {problem}"),
+        fix: format!("name {elsewhere}, or rename what has that name"),
     }
 }
 

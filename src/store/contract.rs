@@ -3,7 +3,8 @@
 //! A store's own tests bring a [`Harness`] and say `store_contract!(fresh)`, where `async fn fresh() -> impl Harness` makes
 //! an empty database; that gives one test for each behaviour. The behaviours are functions of the modules below:
 //!
-//! - [`layout`]: the projector's tables, registering, tables that differ, views, retiring.
+//! - [`layout`]: the projector's tables, registering, tables that differ, retiring.
+//! - [`views`]: made, changed and dropped with their version.
 //! - [`positions`]: claims, fences, unknown COMMITs, quarantines, observations, status.
 //! - [`rows`]: what changes do to rows; order, refusals, size.
 //! - [`values`]: every type of column at the ends of its range.
@@ -16,6 +17,7 @@ pub(crate) mod positions;
 pub(crate) mod random;
 pub(crate) mod rows;
 pub(crate) mod values;
+pub(crate) mod views;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +68,8 @@ macro_rules! store_contract {
         $crate::store::contract::store_contract! { @each $fresh:
             layout::laying_out_again_changes_nothing,
             layout::a_missing_column_of_the_projectors_tables_is_named,
+            layout::what_is_not_the_projectors_is_told_so,
+            layout::a_table_of_somebody_else_is_told_from_ours,
             layout::an_index_of_the_projectors_tables_that_differs_is_named,
             layout::a_store_of_a_newer_program_is_refused,
             layout::a_version_is_new_once_and_known_afterwards,
@@ -74,13 +78,13 @@ macro_rules! store_contract {
             layout::a_table_that_is_gone_is_named,
             layout::a_table_with_rows_of_nobody_is_refused,
             layout::a_name_of_another_projection_is_refused,
-            layout::a_view_that_cannot_be_made_is_named_before_anything_runs,
+            views::a_view_that_cannot_be_made_is_named_before_anything_runs,
             layout::indexes_and_views_that_are_new_are_added,
-            layout::a_view_that_was_changed_is_as_declared_after_a_start,
-            layout::a_changed_declaration_of_a_view_is_taken_over,
-            layout::a_view_that_is_no_longer_declared_is_dropped,
-            layout::a_view_of_somebody_else_is_left_alone,
-            layout::a_view_before_the_version_is_live_is_refused,
+            views::a_view_that_was_changed_is_as_declared_after_a_start,
+            views::a_changed_declaration_of_a_view_is_taken_over,
+            views::a_view_that_is_no_longer_declared_is_dropped,
+            views::a_view_of_somebody_else_is_left_alone,
+            views::a_view_before_the_version_is_live_is_refused,
             layout::the_printed_ddl_is_what_registering_expects,
             layout::the_printed_layout_is_what_laying_out_expects,
             layout::odd_names_are_kept_exactly,

@@ -41,6 +41,16 @@ pub enum StoreError {
         /// What to do about it.
         fix: String,
     },
+    /// The database does not take a view as it is declared. Its message is about the SQL of the declaration, and quotes no row.
+    #[error("view {view} cannot be made: {problem}; {fix}")]
+    View {
+        /// The view.
+        view: String,
+        /// What is wrong, and where in its SQL.
+        problem: String,
+        /// What to do about it.
+        fix: String,
+    },
     /// The store refuses the request because of what it holds.
     #[error("{problem}; {fix}")]
     Refused {
@@ -58,6 +68,10 @@ pub enum StoreError {
         detail: String,
     },
 }
+
+/// What is to be done about [`StoreError::View`].
+pub(super) const VIEW_FIX: &str =
+    "correct its `sql`; `projector ddl NAME --views` prints what the database gets, to try by hand";
 
 /// A database's own code for an error.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

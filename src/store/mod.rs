@@ -2,7 +2,8 @@
 //!
 //! [`ReadStore`] is the seam. Its contract is prose on each method, and `contract.rs` is one suite of tests that every
 //! store passes. Nothing outside this module sees SQL, and nothing of a database's message leaves it but its code, the
-//! constraint and the column (promise P10). Errors are not classified here: see `pipeline::retry`.
+//! constraint and the column (promise P10), and what it says about DDL that looks at no rows. Errors are not classified here:
+//! see `pipeline::retry`.
 
 mod admission;
 #[cfg(test)]
@@ -13,6 +14,7 @@ pub mod model;
 pub mod postgres;
 mod sql;
 pub mod sqlite;
+mod view_text;
 
 use std::sync::Arc;
 

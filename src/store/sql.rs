@@ -1,4 +1,4 @@
-//! What the SQL stores share: quoted names, view bodies, what a store keeps of a declaration, and the words in its tables.
+//! What the SQL stores share: quoted names, what a store keeps of a declaration, and the words in its tables.
 
 use serde_json::{Value, json};
 
@@ -38,30 +38,6 @@ pub(super) fn required(table: &Table) -> impl Iterator<Item = ColumnId> {
             && column.default.as_ref().is_none_or(crate::projection::Datum::is_null)
     };
     assignable(table).filter(move |(_, column)| is_required(column)).map(|(id, _)| id)
-}
-
-/// Puts row sources in place of `{table}`. Braces around anything that is no table of the declaration stay as they are, and
-/// a semicolon at the end is dropped. `select` gives the rows of a table, without the projector's own columns.
-pub(super) fn with_tables(declaration: &Declaration, sql: &str, select: impl Fn(&Table) -> String) -> String {
-    let mut out = String::with_capacity(sql.len());
-    let mut rest = sql.trim().trim_end_matches(';');
-    while let Some((before, after)) = rest.split_once('{') {
-        out.push_str(before);
-        let named = after.split_once('}').and_then(|(name, tail)| {
-            declaration.tables.iter().find(|table| table.name == name.trim()).map(|table| (table, tail))
-        });
-        if let Some((table, tail)) = named {
-            out.push('(');
-            out.push_str(&select(table));
-            out.push(')');
-            rest = tail;
-        } else {
-            out.push('{');
-            rest = after;
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 /// What a store keeps of a declaration, in `projector_versions.declaration`: the names of what it made.
@@ -171,15 +147,6 @@ mod tests {
     fn names_are_quoted() {
         assert_eq!(quote("a\"b"), "\"a\"\"b\"");
         assert_eq!(quote_list(["a", "b c"]), "\"a\", \"b c\"");
-    }
-
-    #[test]
-    fn only_declared_tables_are_put_into_a_views_sql() {
-        let declaration = contract::declaration(vec![contract::items()]);
-        let put = |sql: &str| with_tables(&declaration, sql, |table| format!("<{}>", table.name));
-        assert_eq!(put("select 1 from {items} i, { items };\n"), "select 1 from (<items>) i, (<items>)");
-        assert_eq!(put("'{a}' {itemz} {items"), "'{a}' {itemz} {items");
-        assert_eq!(put("'{\"a\": {items}}'"), "'{\"a\": (<items>)}'");
     }
 
     #[test]

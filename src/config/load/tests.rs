@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use secrecy::ExposeSecret;
 
 use super::super::properties::Refusal;
+use super::super::settings::DdlMode;
 use super::super::substitute::tests::Given;
 use super::*;
 

@@ -178,7 +178,9 @@ impl Runner {
     /// What somebody has to mend before the version can go live is told once, and stands in the store until it is mended.
     fn told_why_not_live(&self, answer: &Result<Promotion, StoreError>) {
         let why = match answer {
-            Err(error @ (StoreError::Layout { .. } | StoreError::Refused { .. })) => Some(error.to_string()),
+            Err(
+                error @ (StoreError::Layout { .. } | StoreError::View { .. } | StoreError::Refused { .. }),
+            ) => Some(error.to_string()),
             // An outage says nothing new.
             Err(_) => return,
             Ok(_) => None,

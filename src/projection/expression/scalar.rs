@@ -160,6 +160,10 @@ fn cut_short(place: &Place, text: &str, source: SourceText<'_>) -> Option<(&'sta
 /// Explains a mistake of YAML's syntax, where it comes from an expression that YAML reads otherwise.
 #[must_use]
 pub fn explain(mistake: Mistake, source: SourceText<'_>) -> Mistake {
+    // What is not valid YAML may have been explained by its indentation.
+    if mistake.fix.is_some() && mistake.message.starts_with("not valid YAML") {
+        return mistake;
+    }
     let line = source.0.lines().nth(mistake.place.line.saturating_sub(1)).unwrap_or("");
     let value = line.split_once(": ").map_or("", |(_, value)| value.trim_start());
     let fix = match value.chars().next() {
@@ -171,7 +175,6 @@ pub fn explain(mistake: Mistake, source: SourceText<'_>) -> Mistake {
         _ if mistake.message.contains("mapping values are not allowed") => {
             "a text with `: ` needs quotes around it, so does an expression with `? … : …`"
         }
-        _ if line.contains('\t') => "indent with spaces, not with tabs",
         _ => return mistake,
     };
     mistake.fix(fix)

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::event::{HandlerDraft, Operation};
+use super::event::HandlerDraft;
 use super::notes::Notes;
+use super::operation::Operation;
 use super::source::SourceDraft;
 use super::table::TableDraft;
 use crate::config::yaml::Place;

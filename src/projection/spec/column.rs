@@ -1,48 +1,19 @@
 //! A column's SQL: `type [not null] [default literal] [generated always as (…) stored]`.
 
-use bigdecimal::BigDecimal;
-use jiff::civil;
-
-use crate::projection::{Column, ColumnType, Datum, Nullability};
-
-/// What a column's SQL says.
-#[derive(Debug)]
-pub(super) struct ColumnSql {
-    pub(super) column: Column,
-    /// What may be meant otherwise.
-    pub(super) warning: Option<String>,
-}
+use super::column_type::column_type;
+use super::default::{default_of, literal};
+use crate::projection::{Column, Nullability};
 
 /// Why a column's SQL is refused: what is wrong, and what to write instead.
 pub(super) type Refused = (String, String);
 
-/// Names of portable types, for suggestions.
-const PORTABLE: &[&str] = &[
-    "text",
-    "varchar",
-    "boolean",
-    "smallint",
-    "integer",
-    "bigint",
-    "numeric",
-    "real",
-    "double",
-    "date",
-    "time",
-    "timestamp",
-    "timestamptz",
-    "uuid",
-    "json",
-    "bytes",
-];
-
 /// Reads a column's SQL.
-pub(super) fn parse(name: &str, sql: &str) -> Result<ColumnSql, Refused> {
+pub(super) fn parse(name: &str, sql: &str) -> Result<Column, Refused> {
     let (kind_sql, mut rest) = split_type(sql);
     if kind_sql.is_empty() {
         return Err(("a column without a type".into(), "write a type first: text not null".into()));
     }
-    let (kind, warning) = column_type(kind_sql)?;
+    let kind = column_type(kind_sql)?;
     let mut column = Column {
         name: name.to_owned(),
         kind,
@@ -78,7 +49,7 @@ pub(super) fn parse(name: &str, sql: &str) -> Result<ColumnSql, Refused> {
     if column.generated.is_some() && column.default.is_some() {
         return Err(("a generated column has no default".into(), "remove one of the two".into()));
     }
-    Ok(ColumnSql { column, warning })
+    Ok(column)
 }
 
 fn unknown_clause(word: &str) -> Refused {
@@ -95,7 +66,7 @@ fn unknown_clause(word: &str) -> Refused {
 }
 
 /// The next word, and what follows it.
-fn word(text: &str) -> (&str, &str) {
+pub(super) fn word(text: &str) -> (&str, &str) {
     let text = text.trim_start();
     let end = text.find(|c: char| c.is_whitespace() || c == '(').unwrap_or(text.len());
     let end = if end == 0 { text.chars().next().map_or(0, char::len_utf8) } else { end };
@@ -141,209 +112,6 @@ fn split_type(sql: &str) -> (&str, &str) {
     (sql, "")
 }
 
-fn column_type(sql: &str) -> Result<(ColumnType, Option<String>), Refused> {
-    let (name, arguments) = match sql.split_once('(') {
-        Some((name, rest)) if rest.ends_with(')') => (name.trim_end(), Some(&rest[..rest.len() - 1])),
-        _ => (sql, None),
-    };
-    let lower = name.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase();
-    let plain = match lower.as_str() {
-        "text" => ColumnType::Text { max_chars: None },
-        "boolean" | "bool" => ColumnType::Boolean,
-        "smallint" | "int2" => ColumnType::SmallInt,
-        "integer" | "int" | "int4" => ColumnType::Integer,
-        "bigint" | "int8" => ColumnType::BigInt,
-        "real" | "float4" => ColumnType::Real,
-        "double" | "double precision" | "float8" | "float" => ColumnType::Double,
-        "date" => ColumnType::Date,
-        "time" | "time without time zone" => ColumnType::Time,
-        "timestamp" | "timestamp without time zone" => ColumnType::Timestamp,
-        "timestamptz" | "timestamp with time zone" => ColumnType::TimestampTz,
-        "uuid" => ColumnType::Uuid,
-        "json" | "jsonb" => ColumnType::Json,
-        "bytes" | "bytea" => ColumnType::Bytes,
-        "varchar" | "character varying" => return Ok((varchar(arguments)?, None)),
-        "numeric" | "decimal" => return Ok((numeric(arguments)?, None)),
-        "serial" | "bigserial" | "smallserial" => {
-            let fix = "map a value of the event: rows must follow from the log alone".to_owned();
-            return Err((format!("`{lower}` numbers rows by itself"), fix));
-        }
-        _ => return Ok((ColumnType::Catalogue(sql.to_owned()), near_miss(&lower))),
-    };
-    match arguments {
-        None => Ok((plain, None)),
-        // `timestamp(3)` and the like would round: a type of the database's own.
-        Some(_) => Err((
-            format!("`{sql}` would round or cut values"),
-            format!("write {plain}: a value is stored exactly or refused"),
-        )),
-    }
-}
-
-fn near_miss(name: &str) -> Option<String> {
-    let near = PORTABLE.iter().find(|known| strsim::damerau_levenshtein(name, known) <= 1)?;
-    Some(format!("`{name}` is taken for a type of PostgreSQL's catalogue; did you mean `{near}`?"))
-}
-
-fn varchar(arguments: Option<&str>) -> Result<ColumnType, Refused> {
-    let Some(arguments) = arguments else { return Ok(ColumnType::Text { max_chars: None }) };
-    match arguments.trim().parse::<u32>() {
-        Ok(max) if (1..=10_485_760).contains(&max) => Ok(ColumnType::Text { max_chars: Some(max) }),
-        _ => Err((
-            format!("`varchar({arguments})` has no usable length"),
-            "write varchar(n), n from 1 to 10485760".into(),
-        )),
-    }
-}
-
-fn numeric(arguments: Option<&str>) -> Result<ColumnType, Refused> {
-    let Some(arguments) = arguments else { return Ok(ColumnType::Numeric { precision_scale: None }) };
-    let (precision, scale) = arguments.split_once(',').unwrap_or((arguments, "0"));
-    match (precision.trim().parse::<u32>(), scale.trim().parse::<i32>()) {
-        (Ok(precision @ 1..=1000), Ok(scale @ -1000..=1000)) => {
-            Ok(ColumnType::Numeric { precision_scale: Some((precision, scale)) })
-        }
-        _ => Err((
-            format!("`numeric({arguments})` has no usable precision and scale"),
-            "write numeric(precision, scale), with a precision from 1 to 1000".into(),
-        )),
-    }
-}
-
-/// A literal of SQL.
-enum Literal {
-    Null,
-    Bool(bool),
-    Number(String),
-    Text(String),
-}
-
-fn literal(text: &str) -> Result<(Literal, &str), Refused> {
-    let refused = || {
-        let fix = "write a number, 'text', true, false or null; what is computed is mapped from the event"
-            .to_owned();
-        ("a default is a literal".to_owned(), fix)
-    };
-    if let Some(rest) = text.strip_prefix('\'') {
-        let mut content = String::new();
-        let mut rest = rest;
-        loop {
-            let (part, after) = rest.split_once('\'').ok_or_else(refused)?;
-            content.push_str(part);
-            match after.strip_prefix('\'') {
-                Some(after) => {
-                    content.push('\'');
-                    rest = after;
-                }
-                None => return Ok((Literal::Text(content), after.trim_start())),
-            }
-        }
-    }
-    let (word, after) = word(text);
-    if after.starts_with('(') || word.is_empty() {
-        return Err(refused());
-    }
-    let literal = match word.to_ascii_lowercase().as_str() {
-        "null" => Literal::Null,
-        "true" => Literal::Bool(true),
-        "false" => Literal::Bool(false),
-        _ if word.len() <= 1_100 && word.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.')) => {
-            Literal::Number(word.to_owned())
-        }
-        _ => return Err(refused()),
-    };
-    Ok((literal, after))
-}
-
-/// The default as a value of the column, which it must fit as it stands.
-fn default_of(kind: &ColumnType, literal: Literal) -> Result<Option<Datum>, Refused> {
-    let unfit = || {
-        let fix = format!("write a literal that fits {kind} exactly");
-        (format!("the default does not fit a column of type {kind}"), fix)
-    };
-    let datum = match (kind, literal) {
-        (_, Literal::Null) => return Ok(None),
-        (ColumnType::Boolean, Literal::Bool(flag)) => Datum::Bool(flag),
-        (ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt, Literal::Number(number)) => {
-            let number: i64 = number.parse().map_err(|_| unfit())?;
-            let fits = match kind {
-                ColumnType::SmallInt => i16::try_from(number).is_ok(),
-                ColumnType::Integer => i32::try_from(number).is_ok(),
-                _ => true,
-            };
-            fits.then_some(Datum::Int(number)).ok_or_else(unfit)?
-        }
-        (ColumnType::Numeric { precision_scale }, Literal::Number(number)) => {
-            let number: BigDecimal = number.parse().map_err(|_| unfit())?;
-            let number = number.normalized();
-            if !fits_numeric(&number, *precision_scale) {
-                return Err(unfit());
-            }
-            Datum::Numeric(number)
-        }
-        (ColumnType::Real | ColumnType::Double, Literal::Number(number)) => {
-            Datum::Double(number.parse().map_err(|_| unfit())?)
-        }
-        (ColumnType::Text { max_chars }, Literal::Text(text)) => {
-            let too_long = max_chars.is_some_and(|max| text.chars().count() > max as usize);
-            if too_long || text.contains('\0') {
-                return Err(unfit());
-            }
-            Datum::Text(text.into())
-        }
-        (ColumnType::Uuid, Literal::Text(text)) => {
-            Datum::Uuid(uuid::Uuid::try_parse(&text).map_err(|_| unfit())?.into_bytes())
-        }
-        (ColumnType::Json, Literal::Text(text)) => {
-            serde_json::from_str::<serde_json::Value>(&text).map_err(|_| unfit())?;
-            Datum::Json(text.into())
-        }
-        (ColumnType::Catalogue(_), Literal::Text(text) | Literal::Number(text)) => {
-            Datum::Catalogue(text.into())
-        }
-        (
-            ColumnType::Date | ColumnType::Time | ColumnType::Timestamp | ColumnType::TimestampTz,
-            Literal::Text(text),
-        ) => time_default(kind, &text).ok_or_else(unfit)?,
-        _ => return Err(unfit()),
-    };
-    Ok(Some(datum))
-}
-
-fn fits_numeric(number: &BigDecimal, precision_scale: Option<(u32, i32)>) -> bool {
-    let Some((precision, scale)) = precision_scale else { return true };
-    let (digits, fraction) = (i128::from(number.digits()), i128::from(number.fractional_digit_count()));
-    fraction <= i128::from(scale) && digits - fraction <= i128::from(precision) - i128::from(scale)
-}
-
-fn time_default(kind: &ColumnType, text: &str) -> Option<Datum> {
-    let whole_micros = |nanos: i32| nanos % 1_000 == 0;
-    let epoch = civil::DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
-    match kind {
-        ColumnType::Date => {
-            let date: civil::Date = text.parse().ok()?;
-            let hours = date.at(0, 0, 0, 0).duration_since(epoch).as_hours();
-            i32::try_from(hours / 24).ok().map(Datum::Date)
-        }
-        ColumnType::Time => {
-            let time: civil::Time = text.parse().ok()?;
-            let micros = time.duration_since(civil::Time::midnight()).as_micros();
-            let micros = i64::try_from(micros).ok()?;
-            whole_micros(time.subsec_nanosecond()).then_some(Datum::Time(micros))
-        }
-        ColumnType::Timestamp => {
-            let time: civil::DateTime = text.parse().ok()?;
-            let micros = i64::try_from(time.duration_since(epoch).as_micros()).ok()?;
-            whole_micros(time.subsec_nanosecond()).then_some(Datum::Timestamp(micros))
-        }
-        ColumnType::TimestampTz => {
-            let time: jiff::Timestamp = text.parse().ok()?;
-            whole_micros(time.subsec_nanosecond()).then_some(Datum::TimestampTz(time.as_microsecond()))
-        }
-        _ => None,
-    }
-}
-
 /// `always as (…) stored`, after `generated`.
 fn generated(text: &str) -> Result<(&str, &str), Refused> {
     let refused =
@@ -386,10 +154,12 @@ pub(super) fn closing_bracket(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::type_names::PORTABLE;
     use super::*;
+    use crate::projection::{ColumnType, Datum};
 
     fn column(sql: &str) -> Column {
-        parse("c", sql).unwrap_or_else(|refused| panic!("{sql}: {refused:?}")).column
+        parse("c", sql).unwrap_or_else(|refused| panic!("{sql}: {refused:?}"))
     }
 
     #[test]
@@ -409,7 +179,6 @@ mod tests {
         for sql in ["tsvector", "text[]", "\"Mood not null\"", "geometry(Point, 4326)", "int4range"] {
             assert_eq!(column(&format!("{sql} not null")).kind, ColumnType::Catalogue(sql.into()), "{sql}");
         }
-        assert!(parse("c", "txt").expect("a type").warning.is_some());
     }
 
     #[test]
@@ -459,6 +228,8 @@ mod tests {
         for (sql, fix) in [
             ("text primary key", "name the key in primary_key: [column]"),
             ("text unique", "write an index: indexes: [{ columns: [column], unique: true }]"),
+            ("strng not null", "did you mean `text`? a type of your own stands in quotes: '\"strng\"'"),
+            ("numeric(10", "between `{` and `}` quote it: 'numeric(…, …)'; or write one column a line"),
             ("timestamp(3)", "write timestamp: a value is stored exactly or refused"),
             ("serial", "map a value of the event: rows must follow from the log alone"),
             ("numeric(0,2)", "write numeric(precision, scale), with a precision from 1 to 1000"),

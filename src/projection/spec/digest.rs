@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use super::event::{HandlerDraft, Operation};
+use super::event::HandlerDraft;
+use super::operation::Operation;
 use super::source::SourceDraft;
 use super::table::TableDraft;
 use crate::projection::change::Effect;

@@ -7,39 +7,44 @@
 
 mod bind;
 mod column;
+mod column_type;
+mod default;
 mod digest;
 mod event;
+mod head;
 mod notes;
+mod operation;
+mod places;
 mod source;
 mod table;
+mod type_names;
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use ahash::AHashMap as HashMap;
 
 pub use notes::Warning;
+pub use places::{Addition, Places, SourcePlaces, TablePlaces};
 
 use self::bind::{Binder, Bound};
-use self::event::{HandlerDraft, Mapped as MappedExpression, Operation, Values};
+use self::event::HandlerDraft;
 use self::notes::Notes;
+use self::operation::{Mapped as MappedExpression, Operation, Values};
 use self::source::SourceDraft;
 use self::table::TableDraft;
-use super::change::Assignment;
-use super::expression::{self, Expression, Failure, SourceText, explain, text_of};
-use super::{Changes, Declaration, Event, EventChange, Mapped, OnError, Projection, UnknownEvents, Value};
+use super::change::{Assignment, Effect};
+use super::expression::{Expression, Failure, SourceText, explain, text_of};
+use super::{Changes, Declaration, Event, EventChange, Mapped, Projection, UnknownEvents, Value};
 use crate::config::yaml::{self, Mistake, Node, Place};
 use crate::fault::{Reason, RecordFault, Stage};
-
-/// The staleness limit of a projection that declares none.
-const DEFAULT_STALENESS: Duration = Duration::from_mins(5);
 
 /// A projection read from YAML.
 #[derive(Debug)]
 pub struct YamlProjection {
     declaration: Declaration,
     warnings: Vec<Warning>,
+    places: Places,
     handlers: Vec<Vec<Operation>>,
     sources: Vec<SourcePlan>,
 }
@@ -110,18 +115,18 @@ const KEYS: &[&str] = &[
 /// Builds what can be built; where there are mistakes in `notes`, the result is not used.
 fn build(root: &Node, text: &str, read_file: source::ReadFile<'_>, notes: &mut Notes<'_>) -> YamlProjection {
     notes.only_keys(root, "a projection file", KEYS, &[]);
-    let name = projection_name(root, notes);
-    let version = version(root, notes);
+    let name = head::projection_name(root, notes);
+    let version = head::version(root, notes);
     let mut sources = source::read(root, read_file, notes);
     let mut tables = table::read(root, version, notes);
-    let views = table::views(root, version, &tables, notes);
+    let (views, view_places) = table::views(root, version, &tables, notes).into_iter().unzip();
     let handlers = event::read(root, &sources, &tables, notes);
     let tombstones: Vec<Vec<Operation>> = sources
         .iter()
         .map(|source| {
             source
                 .tombstone
-                .map_or_else(Vec::new, |node| event::operations(node, &tables, Values::Absent, notes))
+                .map_or_else(Vec::new, |node| operation::operations(node, &tables, Values::Absent, notes))
         })
         .collect();
     let binder = Binder {
@@ -132,9 +137,9 @@ fn build(root: &Node, text: &str, read_file: source::ReadFile<'_>, notes: &mut N
         notes,
     };
     let bound = binder.bind();
-    let unknown_events = unknown_events(root, notes);
-    let on_error = on_error(root, notes);
-    let staleness = staleness(root, notes);
+    let unknown_events = head::unknown_events(root, notes);
+    let on_error = head::on_error(root, notes);
+    let staleness = head::staleness(root, notes);
     let content = digest::Content {
         name: &name,
         sources: &sources,
@@ -145,6 +150,13 @@ fn build(root: &Node, text: &str, read_file: source::ReadFile<'_>, notes: &mut N
         unknown_events: &unknown_events,
     };
     let digest = content.digest();
+    let places = Places {
+        name: root.get("projection").map_or(&root.place, |node| &node.place).clone(),
+        sources: sources.iter().map(SourcePlaces::of).collect(),
+        tables: tables.iter().map(TablePlaces::of).collect(),
+        views: view_places,
+        additions: handlers.iter().flat_map(|handler| &handler.operations).flat_map(additions).collect(),
+    };
     let declaration = Declaration {
         name,
         version,
@@ -159,7 +171,16 @@ fn build(root: &Node, text: &str, read_file: source::ReadFile<'_>, notes: &mut N
     };
     let sources = plans(sources, bound, tombstones);
     let handlers = handlers.into_iter().map(|handler: HandlerDraft| handler.operations).collect();
-    YamlProjection { declaration, warnings: Vec::new(), handlers, sources }
+    YamlProjection { declaration, warnings: Vec::new(), places, handlers, sources }
+}
+
+fn additions(operation: &Operation) -> impl Iterator<Item = Addition> {
+    let added = operation.upsert.iter().flatten().filter(|assigned| assigned.effect == Effect::Add);
+    added.map(|assigned| Addition {
+        table: operation.table,
+        column: assigned.column,
+        place: assigned.value.place.clone(),
+    })
 }
 
 fn plans(sources: Vec<SourceDraft<'_>>, bound: Bound, tombstones: Vec<Vec<Operation>>) -> Vec<SourcePlan> {
@@ -173,90 +194,17 @@ fn plans(sources: Vec<SourceDraft<'_>>, bound: Bound, tombstones: Vec<Vec<Operat
         .collect()
 }
 
-fn projection_name(root: &Node, notes: &mut Notes<'_>) -> String {
-    let Some(node) = root.get("projection") else {
-        notes.mistake(&root.place, "`projection` is missing", "write projection: NAME");
-        return String::new();
-    };
-    let Some(name) = notes.keep(node.text("projection")) else { return String::new() };
-    let mut bytes = name.bytes();
-    let legal = bytes.next().is_some_and(|byte| byte.is_ascii_lowercase())
-        && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-        && name.len() <= notes::MAX_IDENTIFIER;
-    if !legal {
-        notes.mistake(
-            &node.place,
-            format!("`{name}` is no name of a projection"),
-            "begin with a lower-case letter and use lower-case letters, digits and `_`, at most 63",
-        );
-    }
-    name.to_owned()
-}
-
-fn version(root: &Node, notes: &mut Notes<'_>) -> u32 {
-    let Some(node) = root.get("version") else {
-        notes.mistake(&root.place, "`version` is missing", "write version: 1");
-        return 1;
-    };
-    let text = notes.keep(node.text("version")).unwrap_or("1");
-    // The number is stored as an integer of 32 bits, and printed as it is written.
-    match text.parse::<i32>() {
-        Ok(version) if version >= 1 && version.to_string() == text => version.unsigned_abs(),
-        _ => {
-            notes.mistake(&node.place, format!("`{text}` is no version"), "write a whole number from 1");
-            1
-        }
-    }
-}
-
-fn unknown_events(root: &Node, notes: &mut Notes<'_>) -> UnknownEvents {
-    let ignore = root.get("ignore");
-    let strict = root.get("unknown_events").and_then(|node| {
-        notes.choice(node, "unknown_events", &[("ignore", false), ("dead_letter", true)], &[])
-    });
-    let except = ignore.map_or_else(Vec::new, |node| notes.names(node, "ignore"));
-    if strict == Some(true) {
-        return UnknownEvents::DeadLetter { except: except.into_iter().map(|(name, _)| name).collect() };
-    }
-    if let Some(node) = ignore {
-        notes.mistake(
-            &node.place,
-            "`ignore` names the types that are passed by although unknown events are dead letters",
-            "remove it, or write unknown_events: dead_letter",
-        );
-    }
-    UnknownEvents::Ignore
-}
-
-fn on_error(root: &Node, notes: &mut Notes<'_>) -> OnError {
-    let choices = [("dead_letter", OnError::DeadLetter), ("quarantine", OnError::Quarantine)];
-    let later = [("park", "write dead_letter, or quarantine to stop the partition")];
-    root.get("on_error")
-        .and_then(|node| notes.choice(node, "on_error", &choices, &later))
-        .unwrap_or(OnError::DeadLetter)
-}
-
-fn staleness(root: &Node, notes: &mut Notes<'_>) -> Duration {
-    let Some(node) = root.get("staleness") else { return DEFAULT_STALENESS };
-    let Some(text) = notes.keep(node.text("staleness")) else { return DEFAULT_STALENESS };
-    match expression::duration_micros(text).and_then(|micros| u64::try_from(micros).ok()) {
-        Some(micros) if micros > 0 => Duration::from_micros(micros),
-        _ => {
-            notes.mistake(
-                &node.place,
-                format!("`{text}` is no duration"),
-                "write a number with its unit: 30s, 2m or 1h30m",
-            );
-            DEFAULT_STALENESS
-        }
-    }
-}
-
 impl YamlProjection {
     /// What works, but perhaps not as its author thinks; by place.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
+    }
+
+    /// Where its parts stand in its file.
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        &self.places
     }
 
     fn apply(

@@ -17,6 +17,9 @@ pub(super) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 /// A source as read; `wanted` and `reads_key` of its declaration are filled once the handlers are bound.
 pub(super) struct SourceDraft<'n> {
     pub(super) place: Place,
+    pub(super) topic_place: Place,
+    /// Where each schema file is named.
+    pub(super) schema_places: Vec<Place>,
     pub(super) declaration: SourceDeclaration,
     pub(super) aggregate: Expression,
     pub(super) tombstone: Option<&'n Node>,
@@ -94,6 +97,8 @@ fn one<'n>(node: &'n Node, read_file: ReadFile<'_>, notes: &mut Notes<'_>) -> Op
     let start = node.get("start").and_then(|start| start_of(start, notes)).unwrap_or(Start::Earliest);
     Some(SourceDraft {
         place: node.place.clone(),
+        topic_place: topic_node.place.clone(),
+        schema_places: schema_places(node),
         declaration: SourceDeclaration {
             topic,
             value,
@@ -186,6 +191,12 @@ fn value_format(node: &Node, read_file: ReadFile<'_>, notes: &mut Notes<'_>) -> 
     }
 }
 
+/// Where the items of `schemas` stand.
+fn schema_places(node: &Node) -> Vec<Place> {
+    let list = node.get("schemas").and_then(|schemas| schemas.list("schemas").ok()).unwrap_or(&[]);
+    list.iter().map(|item| item.place.clone()).collect()
+}
+
 fn schema_files(node: &Node, read_file: ReadFile<'_>, notes: &mut Notes<'_>) -> Vec<SchemaFile> {
     let mut files = Vec::new();
     for (name, place) in notes.names(node, "schemas") {
@@ -193,10 +204,6 @@ fn schema_files(node: &Node, read_file: ReadFile<'_>, notes: &mut Notes<'_>) -> 
         let path = place.file.parent().map_or_else(|| PathBuf::from(&name), |folder| folder.join(&name));
         match read_file(&path) {
             Ok(text) => {
-                if let Err(error) = serde_json::from_str::<serde_json::Value>(&text) {
-                    let message = format!("the schema `{name}` is not valid JSON: {error}");
-                    notes.mistake(&place, message, "write the schema as Avro's JSON (.avsc)");
-                }
                 files.push(SchemaFile { path, text });
             }
             Err(error) => {

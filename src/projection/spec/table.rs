@@ -1,6 +1,7 @@
 //! `tables:` and `views:`
 
 use super::column;
+use super::column_type::CUT;
 use super::notes::{Later, MAX_IDENTIFIER, Notes};
 use crate::config::yaml::{Entry, Kind, Node, Place, suggestion};
 use crate::projection::{
@@ -11,8 +12,14 @@ use crate::projection::{
 pub(super) struct TableDraft {
     pub(super) place: Place,
     pub(super) table: Table,
+    /// Whether its columns could be read at all, so that what names one stays silent where not.
+    pub(super) has_columns: bool,
     /// Where each column stands.
     pub(super) column_places: Vec<Place>,
+    /// Where the type of each column stands.
+    pub(super) type_places: Vec<Place>,
+    /// Where each index stands.
+    pub(super) index_places: Vec<Place>,
     /// Whether something in it was refused, so that checks which build on it stay silent.
     pub(super) broken: bool,
 }
@@ -74,7 +81,10 @@ fn one(entry: &Entry, version: u32, notes: &mut Notes<'_>) -> TableDraft {
             columns: Vec::new(),
             indexes: Vec::new(),
         },
+        has_columns: false,
         column_places: Vec::new(),
+        type_places: Vec::new(),
+        index_places: Vec::new(),
         broken: false,
     };
     let physical = draft.table.physical_name(version);
@@ -91,7 +101,8 @@ fn one(entry: &Entry, version: u32, notes: &mut Notes<'_>) -> TableDraft {
         columns(entry, &mut draft, notes);
         primary_key(entry, &mut draft, notes);
         if let Some(indexes) = node.get("indexes") {
-            draft.table.indexes = read_indexes(indexes, &draft.table, notes);
+            let read = read_indexes(indexes, &draft, notes);
+            (draft.table.indexes, draft.index_places) = read.into_iter().unzip();
         }
     }
     draft.broken = notes.mistakes.len() > before;
@@ -103,9 +114,16 @@ fn columns(entry: &Entry, draft: &mut TableDraft, notes: &mut Notes<'_>) {
         notes.mistake(&entry.place, "a table without `columns`", "write columns: { name: text, … }");
         return;
     };
-    let Some(entries) = notes.keep(node.map("columns")) else { return };
+    let entries = node.map("columns").map_err(|mistake| mistake.fix("write columns: { name: type, … }"));
+    let Some(entries) = notes.keep(entries) else { return };
+    draft.has_columns = true;
+    let mut cut = false;
     for column_entry in entries {
         let name = &column_entry.key;
+        // What a comma has cut off is no column.
+        if cut && column_entry.value.is_null() {
+            continue;
+        }
         notes.check_identifier(&column_entry.place, "column", name);
         let alike = |column: &Column| column.name.to_lowercase() == name.to_lowercase();
         if draft.table.columns.iter().any(alike) {
@@ -115,14 +133,10 @@ fn columns(entry: &Entry, draft: &mut TableDraft, notes: &mut Notes<'_>) {
         let value = &column_entry.value;
         let parsed = notes.keep(value.text("a column")).map(|sql| column::parse(name, sql));
         let column = match parsed {
-            Some(Ok(sql)) => {
-                if let Some(warning) = sql.warning {
-                    notes.warn(&value.place, warning);
-                }
-                sql.column
-            }
+            Some(Ok(column)) => column,
             refused => {
                 if let Some(Err((message, fix))) = refused {
+                    cut = message.contains(CUT);
                     notes.mistake(&value.place, format!("column `{name}`: {message}"), fix);
                 }
                 // Stands in, so that what names the column is not refused as well.
@@ -137,6 +151,7 @@ fn columns(entry: &Entry, draft: &mut TableDraft, notes: &mut Notes<'_>) {
         };
         draft.table.columns.push(column);
         draft.column_places.push(column_entry.place.clone());
+        draft.type_places.push(value.place.clone());
     }
 }
 
@@ -146,6 +161,9 @@ fn primary_key(entry: &Entry, draft: &mut TableDraft, notes: &mut Notes<'_>) {
         return;
     };
     let names = notes.names(node, "primary_key");
+    if !draft.has_columns {
+        return;
+    }
     if names.is_empty() && node.list("primary_key").is_ok_and(<[Node]>::is_empty) {
         notes.mistake(&node.place, "`primary_key` is empty", "name at least one column");
     }
@@ -179,20 +197,20 @@ fn primary_key(entry: &Entry, draft: &mut TableDraft, notes: &mut Notes<'_>) {
     }
 }
 
-fn read_indexes(node: &Node, table: &Table, notes: &mut Notes<'_>) -> Vec<Index> {
+fn read_indexes(node: &Node, draft: &TableDraft, notes: &mut Notes<'_>) -> Vec<(Index, Place)> {
     let Some(items) = notes.keep(node.list("indexes")) else { return Vec::new() };
-    items.iter().filter_map(|item| one_index(item, table, notes)).collect()
+    items.iter().filter_map(|item| Some((one_index(item, draft, notes)?, item.place.clone()))).collect()
 }
 
-fn one_index(item: &Node, table: &Table, notes: &mut Notes<'_>) -> Option<Index> {
+fn one_index(item: &Node, draft: &TableDraft, notes: &mut Notes<'_>) -> Option<Index> {
     let mut index =
         Index { columns: Vec::new(), expression: None, unique: false, method: None, condition: None };
     match &item.kind {
-        Kind::List(_) => index.columns = index_columns(item, table, notes),
+        Kind::List(_) => index.columns = index_columns(item, draft, notes),
         Kind::Map(_) => {
             notes.only_keys(item, "an index", &["columns", "expression", "using", "unique", "where"], &[]);
             match (item.get("columns"), item.get("expression")) {
-                (Some(columns), None) => index.columns = index_columns(columns, table, notes),
+                (Some(columns), None) => index.columns = index_columns(columns, draft, notes),
                 (None, Some(expression)) => {
                     index.expression = Some(notes.keep(expression.text("expression"))?.to_owned());
                 }
@@ -226,15 +244,15 @@ fn one_index(item: &Node, table: &Table, notes: &mut Notes<'_>) -> Option<Index>
     Some(index)
 }
 
-fn index_columns(node: &Node, table: &Table, notes: &mut Notes<'_>) -> Vec<String> {
-    let known: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+fn index_columns(node: &Node, draft: &TableDraft, notes: &mut Notes<'_>) -> Vec<String> {
+    let known = draft.column_names();
     let names = notes.names(node, "an index");
     if names.is_empty() && node.list("an index").is_ok() {
         notes.mistake(&node.place, "an index without columns", "name at least one column");
     }
     for (name, place) in &names {
-        if !known.contains(&name.as_str()) {
-            let message = format!("table `{}` has no column `{name}`", table.name);
+        if draft.has_columns && !known.contains(&name.as_str()) {
+            let message = format!("table `{}` has no column `{name}`", draft.table.name);
             notes.mistake(place, message, suggestion(name, &known));
         }
     }
@@ -251,13 +269,18 @@ fn index_method(item: &Node, notes: &mut Notes<'_>) -> Option<String> {
     Some(method.to_owned())
 }
 
-/// Reads the views: one a table by default, replaced, added to or removed by the file.
-pub(super) fn views(root: &Node, version: u32, tables: &[TableDraft], notes: &mut Notes<'_>) -> Vec<View> {
-    let mut views: Vec<View> = tables
-        .iter()
-        .enumerate()
-        .map(|(id, draft)| View { name: draft.table.name.clone(), body: ViewBody::Table(TableId(id)) })
-        .collect();
+/// Reads the views, each with its place: one a table by default, replaced, added to or removed by the file.
+pub(super) fn views(
+    root: &Node,
+    version: u32,
+    tables: &[TableDraft],
+    notes: &mut Notes<'_>,
+) -> Vec<(View, Place)> {
+    let default = |(id, draft): (usize, &TableDraft)| {
+        let view = View { name: draft.table.name.clone(), body: ViewBody::Table(TableId(id)) };
+        (view, draft.place.clone())
+    };
+    let mut views: Vec<(View, Place)> = tables.iter().enumerate().map(default).collect();
     let entries = root.get("views").and_then(|node| notes.keep(node.map("views"))).unwrap_or(&[]);
     for entry in entries {
         let name = &entry.key;
@@ -271,20 +294,20 @@ pub(super) fn views(root: &Node, version: u32, tables: &[TableDraft], notes: &mu
                     suggestion(name, &known),
                 );
             }
-            views.retain(|view| view.name != *name);
+            views.retain(|(view, _)| view.name != *name);
             continue;
         }
         notes.check_identifier(&entry.place, "view", name);
-        let Some(sql) = view_sql(entry, tables, notes) else { continue };
-        let body = ViewBody::Sql(sql);
-        match views.iter_mut().find(|view| view.name == *name) {
-            Some(view) => view.body = body,
-            None => views.push(View { name: name.clone(), body }),
+        let Some((sql, place)) = view_sql(entry, tables, notes) else { continue };
+        let view = View { name: name.clone(), body: ViewBody::Sql(sql) };
+        match views.iter_mut().find(|(view, _)| view.name == *name) {
+            Some(default) => *default = (view, place),
+            None => views.push((view, place)),
         }
     }
     for draft in tables {
         let physical = draft.table.physical_name(version);
-        if views.iter().any(|view| view.name == physical) {
+        if views.iter().any(|(view, _)| view.name == physical) {
             let message = format!("a view has the name `{physical}`, under which this table is stored");
             notes.mistake(&draft.place, message, "use another name for the view or table of that name");
         }
@@ -292,7 +315,7 @@ pub(super) fn views(root: &Node, version: u32, tables: &[TableDraft], notes: &mu
     views
 }
 
-fn view_sql(entry: &Entry, tables: &[TableDraft], notes: &mut Notes<'_>) -> Option<String> {
+fn view_sql(entry: &Entry, tables: &[TableDraft], notes: &mut Notes<'_>) -> Option<(String, Place)> {
     if !matches!(entry.value.kind, Kind::Map(_)) {
         notes.mistake(
             &entry.value.place,
@@ -330,7 +353,7 @@ fn view_sql(entry: &Entry, tables: &[TableDraft], notes: &mut Notes<'_>) -> Opti
             format!("view `{}` reads no table of this projection: write tables as {{name}}", entry.key),
         );
     }
-    Some(sql.trim().to_owned())
+    Some((sql.trim().to_owned(), node.place.clone()))
 }
 
 /// The names that stand as `{name}` in view SQL, outside of quoted texts.
@@ -361,7 +384,7 @@ pub(super) fn column_id(
     notes: &mut Notes<'_>,
 ) -> Option<ColumnId> {
     let id = draft.table.column(name);
-    if id.is_none() {
+    if id.is_none() && draft.has_columns {
         let message = format!("table `{}` has no column `{name}`", draft.table.name);
         notes.mistake(place, message, suggestion(name, &draft.column_names()));
     }

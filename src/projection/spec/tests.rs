@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::*;
@@ -370,6 +372,8 @@ on_error: park
         fix: did you mean `order_id`?
     shop.yaml:9:39: column `total`: `primary` is not used in a column
         fix: name the key in primary_key: [column]
+    shop.yaml:9:74: column `note`: there is no type `jsn`
+        fix: did you mean `json`? a type of your own stands in quotes: '"jsn"'
     shop.yaml:10:1: unknown key `evnts` in a projection file
         fix: did you mean `events`?
     shop.yaml:13:15: there is no table `order`
@@ -490,7 +494,7 @@ fn keys_and_names_are_checked() {
     ");
     insta::assert_snapshot!(mistakes("price_cents: bigint", "price_cents: bigint\n      name: text"), @r"
     shop.yaml:17:7: the key `name` stands twice, first in line 15
-        fix: remove one of the two
+        fix: remove one of the two, or put what stands under both under one
     ");
     insta::assert_snapshot!(mistakes("  stock:\n    shared", &format!("  {}:\n    shared", "s".repeat(60))), @r"
     shop.yaml:20:3: the table is stored as `ssssssssssssssssssssssssssssssssssssssssssssssssssssssssssss__v1`, which is longer than 63 bytes
@@ -546,7 +550,36 @@ fn a_column_that_must_have_a_value_gets_one() {
 fn what_may_surprise_is_a_warning() {
     insta::assert_snapshot!(warnings("indexes: [[name],", "indexes: [{ columns: [name], unique: true },"), @"shop.yaml:19:15: warning: a unique index beside the key may refuse a row depending on what is stored at that moment, and so on how batches are cut; such a record becomes a dead letter");
     insta::assert_snapshot!(warnings("format: json, type: value.kind", "format: json"), @"shop.yaml:35:3: warning: no source can have events of the type `StockMoved`: without `type`, the type of JSON events is the topic");
-    insta::assert_snapshot!(warnings("price_cents: bigint", "price_cents: bigint\n      note: txt"), @"shop.yaml:17:13: warning: `txt` is taken for a type of PostgreSQL's catalogue; did you mean `text`?");
+}
+
+#[test]
+fn a_mistake_of_shape_is_told_once_and_with_its_fix() {
+    let shape = |tables: &str| {
+        let text = format!(
+            "projection: a\nversion: 1\nsources: [{{ topic: t, format: json, type: value.kind }}]\ntables:\n{tables}\
+             events: {{ Paid: [{{ upsert: sums, key: {{ id: key }}, set: {{ cents: value.cents }} }}] }}\n"
+        );
+        lines(&read(&text).expect_err("a mistake"))
+    };
+    let list = "  sums:\n    primary_key: [id]\n    columns:\n      - id: text\n      - cents: bigint\n    indexes: [[cents]]\n";
+    insta::assert_snapshot!(shape(list), @r"
+    shop.yaml:8:7: columns must be a mapping, not a list
+        fix: write columns: { name: type, … }
+    ");
+    insta::assert_snapshot!(shape("  - sums: { primary_key: [id] }\n"), @r"
+    shop.yaml:5:3: tables must be a mapping, not a list
+        fix: write one `key: value` a line, without `- ` in front
+    ");
+    let key = "  sums:\n    primary_key: id\n    columns: { id: text, cents: bigint }\n";
+    insta::assert_snapshot!(shape(key), @r"
+    shop.yaml:6:18: primary_key must be a list, not a single value
+        fix: write [id]
+    ");
+    let cut = "  sums:\n    primary_key: [id]\n    columns: { id: text, cents: numeric(10, 2) not null default 0 }\n";
+    insta::assert_snapshot!(shape(cut), @r"
+    shop.yaml:7:33: column `cents`: `numeric(10` is cut at the comma
+        fix: between `{` and `}` quote it: 'numeric(…, …)'; or write one column a line
+    ");
 }
 
 #[test]

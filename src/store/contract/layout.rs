@@ -1,4 +1,4 @@
-//! The projector's tables, registering, tables that differ, views, retiring.
+//! The projector's tables, registering, tables that differ, retiring.
 
 use super::{
     Harness, Scene, TEXT, advance, column, declaration, defaulted, item, items, registration, required, set,
@@ -14,20 +14,20 @@ use crate::store::{
 
 const ADVICE: &str = "projector retire shop@1 --execute";
 
-async fn laid_out(harness: &dyn Harness) -> SharedStore {
+pub(super) async fn laid_out(harness: &dyn Harness) -> SharedStore {
     let store = harness.store();
     store.lay_out().await.expect("laid out");
     store
 }
 
-fn layout_text(error: StoreError) -> String {
+pub(super) fn layout_text(error: StoreError) -> String {
     match error {
         StoreError::Layout { problem, fix } => format!("{problem}; {fix}"),
         other => panic!("expected a difference of the layout: {other:?}"),
     }
 }
 
-fn refused_text(error: StoreError) -> String {
+pub(super) fn refused_text(error: StoreError) -> String {
     match error {
         StoreError::Refused { problem, fix } => format!("{problem}; {fix}"),
         other => panic!("expected a refusal: {other:?}"),
@@ -57,6 +57,37 @@ pub(crate) async fn a_missing_column_of_the_projectors_tables_is_named(harness: 
     harness.execute("alter table projector_erasures rename column reason to cause").await;
     let text = layout_text(store.lay_out().await.expect_err("a column is missing"));
     assert!(text.contains("projector_erasures") && text.contains("reason"), "{text}");
+}
+
+/// What has a name of the projector's and is not its own, since nobody has laid out the store.
+pub(crate) async fn what_is_not_the_projectors_is_told_so(harness: &dyn Harness) {
+    for (sql, name) in [
+        ("create table projector_layout (x integer)", "projector_layout"),
+        ("create table projector_erasures (subject integer)", "projector_erasures"),
+        ("create table projector_view_status (view integer)", "projector_view_status"),
+    ] {
+        harness.execute(sql).await;
+        let text = layout_text(harness.store().lay_out().await.expect_err(name));
+        assert!(text.contains(&format!("{name} is there already and is not ours")), "{text}");
+        assert!(text.contains("`store.") && text.contains("rename"), "{text}");
+        harness.execute(&format!("drop table {name}")).await;
+    }
+    laid_out(harness).await;
+}
+
+pub(crate) async fn a_table_of_somebody_else_is_told_from_ours(harness: &dyn Harness) {
+    let store = laid_out(harness).await;
+    harness.execute("create table items__v1 (id integer, theirs integer)").await;
+    let text =
+        layout_text(store.register(&registration(declaration(vec![items()]))).await.expect_err("theirs"));
+    assert!(text.contains("table items__v1 is there already and is not ours: "), "{text}");
+    assert!(text.contains("rename that table"), "{text}");
+    harness.execute("drop table items__v1").await;
+    harness.execute("create table items (id integer)").await;
+    let text =
+        refused_text(store.register(&registration(declaration(vec![items()]))).await.expect_err("theirs"));
+    assert!(text.contains("a table named items is there already") && text.contains("not ours"), "{text}");
+    assert!(text.contains("rename"), "{text}");
 }
 
 pub(crate) async fn an_index_of_the_projectors_tables_that_differs_is_named(harness: &dyn Harness) {
@@ -173,7 +204,8 @@ pub(crate) async fn a_table_with_rows_of_nobody_is_refused(harness: &dyn Harness
     }
     harness.execute("insert into items__v1 (id, name) values (1, 'left over')").await;
     let text = refused_text(store.register(&registration(declared.clone())).await.expect_err("rows"));
-    assert!(text.contains("items__v1") && !text.contains("left over"), "{text}");
+    assert!(text.contains("items__v1 is there already and is not ours"), "{text}");
+    assert!(!text.contains("left over"), "{text}");
     harness.execute("delete from items__v1").await;
     assert_eq!(store.register(&registration(declared)).await, Ok(Registered::New));
 }
@@ -184,17 +216,6 @@ pub(crate) async fn a_name_of_another_projection_is_refused(harness: &dyn Harnes
     let text = refused_text(scene.store.register(&registration(other)).await.expect_err("taken"));
     assert!(text.contains("shop"), "{text}");
     assert_eq!(scene.store.versions().await.expect("versions").len(), 1);
-}
-
-pub(crate) async fn a_view_that_cannot_be_made_is_named_before_anything_runs(harness: &dyn Harness) {
-    let store = laid_out(harness).await;
-    for sql in ["select nonsense from {items}", "selec 1", "select * from {itemz}"] {
-        let mut declared = declaration(vec![items()]);
-        declared.views.push(View { name: "dear_items".into(), body: ViewBody::Sql(sql.into()) });
-        let text = layout_text(store.register(&registration(declared)).await.expect_err(sql));
-        assert!(text.contains("dear_items"), "{text}");
-        assert!(store.versions().await.expect("versions").is_empty(), "{sql}");
-    }
 }
 
 pub(crate) async fn indexes_and_views_that_are_new_are_added(harness: &dyn Harness) {
@@ -215,93 +236,15 @@ pub(crate) async fn indexes_and_views_that_are_new_are_added(harness: &dyn Harne
     assert_eq!(scene.rows("select name from items").await, [["lamp"]]);
 }
 
-fn named(name: &str) -> Assignments {
+pub(super) fn named(name: &str) -> Assignments {
     vec![set(super::NAME, text(name))]
 }
 
 /// Moves both partitions to their boundary.
-async fn reach_boundary(scene: &mut Scene<'_>) {
+pub(super) async fn reach_boundary(scene: &mut Scene<'_>) {
     scene.advance(advance(0, scene.fence, 10)).await;
     let other = scene.owned(1).await.fence;
     assert_eq!(scene.transact(&[], &[], &[advance(1, other, 12)]).await, Ok(Applied::Committed));
-}
-
-/// A live version with one row in `items` and, beside the view of the table, one of these names and texts.
-async fn live<'h>(harness: &'h dyn Harness, views: &[(&str, &str)]) -> Scene<'h> {
-    let mut declared = declaration(vec![items()]);
-    declared.views.extend(views.iter().map(|(name, sql)| view(name, sql)));
-    let mut scene = Scene::of(harness, declared).await;
-    scene.accept(vec![item(1, Change::upsert(named("lamp")))]).await;
-    reach_boundary(&mut scene).await;
-    assert_eq!(scene.store.promote_first(&scene.declaration).await, Ok(Promotion::Live));
-    scene
-}
-
-fn view(name: &str, sql: &str) -> View {
-    View { name: name.to_owned(), body: ViewBody::Sql(sql.to_owned()) }
-}
-
-pub(crate) async fn a_view_that_was_changed_is_as_declared_after_a_start(harness: &dyn Harness) {
-    let scene = live(harness, &[]).await;
-    let columns = "id, name, price, stock, note";
-    harness
-        .execute(&format!(
-            "drop view items; create view items as select {columns} from items__v1 where 1 = 0"
-        ))
-        .await;
-    assert_eq!(scene.rows("select name from items").await.len(), 0);
-    let again = registration((*scene.declaration).clone());
-    for _ in 0..2 {
-        assert_eq!(scene.store.register(&again).await, Ok(Registered::Known));
-        assert_eq!(scene.rows("select name from items").await, [["lamp"]]);
-    }
-    harness.execute("drop view items").await;
-    assert_eq!(scene.store.register(&again).await, Ok(Registered::Known));
-    assert_eq!(scene.rows("select name from items").await, [["lamp"]]);
-}
-
-pub(crate) async fn a_changed_declaration_of_a_view_is_taken_over(harness: &dyn Harness) {
-    let scene = live(harness, &[("names", "select name from {items} i where price > 0")]).await;
-    assert_eq!(scene.rows("select * from names").await.len(), 0);
-    let mut changed = (*scene.declaration).clone();
-    changed.views[1] = view("names", "select name, stock from {items} i");
-    assert_eq!(scene.store.register(&registration(changed)).await, Ok(Registered::Known));
-    assert_eq!(scene.rows("select * from names").await, [["lamp", "5"]]);
-}
-
-pub(crate) async fn a_view_that_is_no_longer_declared_is_dropped(harness: &dyn Harness) {
-    let mut declared = declaration(vec![items()]);
-    declared.views.push(view("names", "select name from {items} i"));
-    let scene =
-        live(harness, &[("names", "select name from {items} i"), ("ids", "select id from {items} i")]).await;
-    harness.execute("drop view ids").await;
-    let fewer = Declaration { views: declared.views[..1].to_vec(), ..(*scene.declaration).clone() };
-    assert_eq!(scene.store.register(&registration(fewer)).await, Ok(Registered::Known));
-    refused_text(scene.store.read_view("names", 1).await.expect_err("dropped"));
-    assert_eq!(scene.store.retire(&scene.version).await.expect("retired").views, ["items"]);
-}
-
-pub(crate) async fn a_view_of_somebody_else_is_left_alone(harness: &dyn Harness) {
-    let scene = live(harness, &[]).await;
-    harness.execute("create view names as select 'theirs' as name").await;
-    let mut more = (*scene.declaration).clone();
-    more.views.push(view("names", "select name from {items} i"));
-    let text = refused_text(scene.store.register(&registration(more)).await.expect_err("taken"));
-    assert!(text.contains("names"), "{text}");
-    assert_eq!(scene.rows("select name from names").await, [["theirs"]]);
-}
-
-pub(crate) async fn a_view_before_the_version_is_live_is_refused(harness: &dyn Harness) {
-    let mut scene = Scene::of_tables(harness, vec![items()]).await;
-    harness.execute("create view items as select 'theirs' as name").await;
-    let again = registration((*scene.declaration).clone());
-    let text = refused_text(scene.store.register(&again).await.expect_err("taken"));
-    assert!(text.contains("items"), "{text}");
-    reach_boundary(&mut scene).await;
-    refused_text(scene.store.promote_first(&scene.declaration).await.expect_err("taken"));
-    assert_eq!(scene.store.versions().await.expect("versions")[0].state, VersionState::Building);
-    harness.execute("drop view items").await;
-    assert_eq!(scene.store.promote_first(&scene.declaration).await, Ok(Promotion::Live));
 }
 
 pub(crate) async fn the_printed_layout_is_what_laying_out_expects(harness: &dyn Harness) {

@@ -1,8 +1,9 @@
 //! What PostgreSQL and the way to it answer, as errors of the store.
 //!
-//! Only SQLSTATE, constraint, table and column are taken from a database's error: its message quotes values (promise P10).
+//! Only SQLSTATE, constraint, table and column are taken from a database's error: its message quotes values (promise P10). The
+//! exception is DDL that looks at no rows: what is said of it is about the declaration, and is kept ([`Complaint`]).
 
-use sqlx::postgres::{PgDatabaseError, PgSeverity};
+use sqlx::postgres::{PgDatabaseError, PgErrorPosition, PgSeverity};
 
 use crate::store::error::ErrorPlace;
 use crate::store::{DatabaseCode, StoreError};
@@ -37,6 +38,49 @@ pub(super) fn read(action: &'static str, error: &sqlx::Error) -> (StoreError, He
         }
         other => (no_answer(action, kind(other)), Health::Broken),
     }
+}
+
+/// What PostgreSQL has against SQL of a projection's author.
+#[derive(Debug)]
+pub(super) struct Complaint {
+    pub(super) error: StoreError,
+    /// Its own words, where they are about that SQL alone and quote no row.
+    pub(super) said: Option<Said>,
+}
+
+/// PostgreSQL's own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) message: String,
+    /// The character of the statement that it is about, from 0.
+    pub(super) character: Option<usize>,
+}
+
+impl Complaint {
+    /// What is wrong, in PostgreSQL's words where they are known.
+    pub(super) fn text(&self) -> String {
+        match (&self.said, &self.error) {
+            (Some(said), StoreError::Database { code, .. }) => format!("{} ({code})", said.message),
+            _ => self.error.to_string(),
+        }
+    }
+}
+
+impl From<StoreError> for Complaint {
+    fn from(error: StoreError) -> Self {
+        Self { error, said: None }
+    }
+}
+
+/// PostgreSQL's own words. Only for statements that look at no rows.
+pub(super) fn said(error: &sqlx::Error) -> Option<Said> {
+    let sqlx::Error::Database(database) = error else { return None };
+    let error = database.try_downcast_ref::<PgDatabaseError>()?;
+    let character = match error.position() {
+        Some(PgErrorPosition::Original(position)) => position.checked_sub(1),
+        _ => None,
+    };
+    Some(Said { message: error.message().to_owned(), character })
 }
 
 /// An error on connecting.

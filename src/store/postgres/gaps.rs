@@ -6,9 +6,35 @@ use super::work::Work;
 use crate::config::settings::DdlMode;
 use crate::store::StoreError;
 
-/// Things that somebody else has yet to make.
+/// What the program has made itself.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Made {
+    pub(super) schema: bool,
+    pub(super) tables: Vec<String>,
+}
+
+impl Made {
+    /// Tells it, where there is anything and this program is the one that makes things.
+    pub(super) fn tell(&self, store: &PostgresStore) {
+        let schema = &store.schema;
+        if store.ddl == DdlMode::Verify {
+            return;
+        }
+        if self.schema {
+            tracing::info!("made schema {schema}, which was not there");
+        }
+        if !self.tables.is_empty() {
+            tracing::info!("made tables in schema {schema}: {}", self.tables.join(", "));
+        }
+    }
+}
+
+/// Things that somebody else has yet to make, or that have been made.
 #[derive(Debug, Default)]
-pub(super) struct Gaps(Vec<Gap>);
+pub(super) struct Gaps {
+    gaps: Vec<Gap>,
+    made: Made,
+}
 
 #[derive(Debug)]
 struct Gap {
@@ -36,18 +62,23 @@ impl Gaps {
         }
     }
 
+    /// What has been made, to be told once it is committed.
+    pub(super) fn made(&mut self) -> &mut Made {
+        &mut self.made
+    }
+
     /// Keeps something for the error.
     pub(super) fn add(&mut self, what: impl Into<String>, sql: impl Into<String>) {
-        self.0.push(Gap { what: what.into(), sql: sql.into() });
+        self.gaps.push(Gap { what: what.into(), sql: sql.into() });
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.gaps.is_empty()
     }
 
     /// What is wrong, in one line.
     fn what(&self) -> String {
-        self.0.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>().join(", ")
+        self.gaps.iter().map(|gap| gap.what.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// One error that names everything, where there is anything.
@@ -55,7 +86,7 @@ impl Gaps {
         if self.is_empty() {
             return Ok(());
         }
-        let sql = self.0.iter().map(|gap| gap.sql.as_str()).collect::<Vec<_>>().join(";\n");
+        let sql = self.gaps.iter().map(|gap| gap.sql.as_str()).collect::<Vec<_>>().join(";\n");
         Err(StoreError::Layout {
             problem: format!("not all is in schema {} as it should be: {}", store.schema, self.what()),
             fix: format!(

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use super::PostgresStore;
 use super::catalogue;
 use super::connections::Purpose;
+use super::errors::sqlstate;
 use super::gaps::Gaps;
 use super::own_tables::{INDEXES, TABLES};
 use super::positions::get;
+use super::rights;
 use super::schema;
 use super::types::quote_text;
 use super::view_sql::{self, STATUS_VIEW};
@@ -16,6 +18,7 @@ use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
 use crate::projection::Declaration;
 use crate::store::StoreError;
+use crate::store::admission;
 use crate::store::sql::quote;
 
 /// The number of this layout.
@@ -44,10 +47,10 @@ pub(super) fn ddl(store: &PostgresStore) -> Vec<String> {
     statements.push(first_row(schema));
     statements.push(in_schema(schema, STATUS_VIEW.create));
     statements.push(comment_on_status(schema));
-    statements.push(schema::grant_usage(schema, store.role()));
-    statements.extend(TABLES.iter().map(|table| schema::grant_table(schema, table.name, store.role())));
+    statements.push(rights::grant_usage(schema, store.role()));
+    statements.extend(TABLES.iter().map(|table| rights::grant_table(schema, table.name, store.role())));
     for reader in &store.readers {
-        statements.push(schema::grant_usage(schema, reader));
+        statements.push(rights::grant_usage(schema, reader));
         statements.push(view_sql::grant(schema, STATUS_VIEW.name, reader));
     }
     statements
@@ -74,8 +77,11 @@ pub(super) async fn lay_out(store: &PostgresStore) -> Result<(), StoreError> {
     let connections = store.ddl_connections();
     let mut work = Work::begin(connections, Purpose::Other, "lay out the store", store.ddl_limits()).await?;
     let mut gaps = Gaps::default();
-    let done = lay_out_in(store, &mut work, &mut gaps).await.and_then(|()| gaps.into_result(store));
-    work.end(done).await
+    let done = lay_out_in(store, &mut work, &mut gaps).await;
+    let made = gaps.made().clone();
+    work.end(done.and_then(|()| gaps.into_result(store))).await?;
+    made.tell(store);
+    Ok(())
 }
 
 /// Names everything that somebody else has yet to make for the projector and these projections, all in one error.
@@ -104,7 +110,7 @@ async fn verify_in(
             schema::make_table(store, work, &mut gaps, table, declaration.version).await?;
         }
         let tables = schema::physical_names(declaration);
-        schema::verify_rights(store, work, &mut gaps, &tables).await?;
+        rights::verify_rights(store, work, &mut gaps, &tables).await?;
     }
     gaps.into_result(store)
 }
@@ -115,17 +121,22 @@ async fn lay_out_in(store: &PostgresStore, work: &mut Work<'_>, gaps: &mut Gaps)
     let names: Vec<String> = TABLES.iter().map(|table| table.name.to_owned()).collect();
     let mut is_readable = catalogue::relation(work, &store.schema, "projector_layout").await?.is_some();
     if store.ddl == DdlMode::Verify {
-        let barred = schema::verify_rights(store, work, gaps, &names).await?;
+        let barred = rights::verify_rights(store, work, gaps, &names).await?;
         is_readable &= !barred.iter().any(|name| name == "projector_layout");
     }
     if is_readable {
         refuse_newer(store, work).await?;
     }
+    let is_ours = is_laid_out(store, work).await?;
     for table in TABLES {
         if let Some(relation) = catalogue::relation(work, &store.schema, table.name).await? {
-            table.verify(&relation)?;
+            table.verify(&relation).map_err(|error| {
+                let elsewhere = "another `store.schema`";
+                if is_ours { error } else { admission::not_the_projectors(table.name, error, elsewhere) }
+            })?;
             continue;
         }
+        gaps.made().tables.push(table.name.to_owned());
         let sql = in_schema(&store.schema, table.create);
         gaps.make(store, work, &format!("table {} is missing", table.name), &sql).await?;
     }
@@ -142,7 +153,7 @@ async fn lay_out_in(store: &PostgresStore, work: &mut Work<'_>, gaps: &mut Gaps)
     }
     make_status_view(store, work, gaps).await?;
     if store.ddl == DdlMode::Apply {
-        schema::grant_tables(store, work, &names).await?;
+        rights::grant_tables(store, work, &names).await?;
     }
     Ok(())
 }
@@ -160,6 +171,7 @@ async fn make_schema(store: &PostgresStore, work: &mut Work<'_>, gaps: &mut Gaps
     if there.is_empty() {
         let sql = format!("create schema {}", quote(&store.schema));
         gaps.make(store, work, &format!("schema {} is missing", store.schema), &sql).await?;
+        gaps.made().schema = true;
     }
     if let Some(row) = work.rows(MISSING_ROLE, Parameters::new().and(&*store.readers)).await?.first() {
         let role: String = get(row, 0)?;
@@ -173,16 +185,23 @@ async fn make_schema(store: &PostgresStore, work: &mut Work<'_>, gaps: &mut Gaps
     for row in work.rows(sql, Parameters::new().and(&*store.readers).and(&*store.schema)).await? {
         let role: String = get(&row, 0)?;
         let what = format!("role {role} may not use the schema");
-        gaps.make(store, work, &what, &schema::grant_usage(&store.schema, &role)).await?;
+        gaps.make(store, work, &what, &rights::grant_usage(&store.schema, &role)).await?;
     }
     Ok(())
 }
 
-async fn refuse_newer(store: &PostgresStore, work: &mut Work<'_>) -> Result<(), StoreError> {
+/// Whether a projector has laid out this schema: it has the table that says so, with the columns that every layout has.
+async fn is_laid_out(store: &PostgresStore, work: &mut Work<'_>) -> Result<bool, StoreError> {
     let layout = catalogue::relation(work, &store.schema, "projector_layout").await?;
-    let has_number =
-        layout.is_some_and(|layout| layout.columns.iter().any(|column| column.name == "oldest_binary"));
-    if !has_number {
+    Ok(layout.is_some_and(|layout| {
+        ["layout", "oldest_binary"]
+            .iter()
+            .all(|name| layout.columns.iter().any(|column| column.name == *name))
+    }))
+}
+
+async fn refuse_newer(store: &PostgresStore, work: &mut Work<'_>) -> Result<(), StoreError> {
+    if !is_laid_out(store, work).await? {
         return Ok(());
     }
     let rows =
@@ -213,10 +232,22 @@ async fn make_status_view(
 ) -> Result<(), StoreError> {
     let (schema, name) = (&store.schema, STATUS_VIEW.name);
     let create = in_schema(schema, STATUS_VIEW.create);
+    let relation = catalogue::relation(work, schema, name).await?;
+    let not_ours = |problem: String| {
+        let error = StoreError::Layout { problem, fix: String::new() };
+        admission::not_the_projectors(name, error, "another `store.schema`")
+    };
+    if relation.as_ref().is_some_and(|relation| relation.kind != "v") {
+        return Err(not_ours("it is no view".to_owned()));
+    }
     if store.ddl == DdlMode::Apply {
-        work.script(&create).await?;
+        // Refused where a view of that name has other columns.
+        work.declared(&create).await?.map_err(|complaint| match sqlstate(&complaint.error) {
+            Some("42P16") => not_ours(complaint.text()),
+            _ => complaint.error,
+        })?;
         work.script(&comment_on_status(schema)).await?;
-    } else if catalogue::relation(work, schema, name).await?.is_none() {
+    } else if relation.is_none() {
         gaps.make(store, work, &format!("view {name} is missing"), &create).await?;
     } else if gaps.is_empty() {
         // Where tables are missing, what should be there cannot be made for comparison.

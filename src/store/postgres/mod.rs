@@ -26,6 +26,7 @@ mod positions;
 mod read;
 mod register;
 mod retire;
+mod rights;
 mod rows;
 mod schema;
 mod statements;
@@ -160,7 +161,7 @@ impl ReadStore for PostgresStore {
             statements.push(schema::create_table(schema, table, version));
             let indexes = schema::create_indexes(schema, table, version);
             statements.extend(indexes.into_iter().map(|(_, sql)| sql));
-            statements.push(schema::grant_table(schema, &table.physical_name(version), self.role()));
+            statements.push(rights::grant_table(schema, &table.physical_name(version), self.role()));
         }
         statements
     }

@@ -9,6 +9,7 @@ use super::errors::bug;
 use super::gaps::Gaps;
 use super::layout::lock;
 use super::positions::{get, number};
+use super::rights;
 use super::schema::{self, Presence};
 use super::views;
 use super::work::{Parameters, Work};
@@ -26,8 +27,12 @@ pub(super) async fn register(
 ) -> Result<Registered, StoreError> {
     let connections = store.ddl_connections();
     let mut work = Work::begin(connections, Purpose::Other, "register a version", store.ddl_limits()).await?;
-    let done = register_in(store, &mut work, registration).await;
+    let mut gaps = Gaps::default();
+    let done = register_in(store, &mut work, &mut gaps, registration).await;
+    let made = gaps.made().clone();
+    let done = done.and_then(|registered| gaps.into_result(store).map(|()| registered));
     let registered = work.end(done).await?;
+    made.tell(store);
     store.statements.forget();
     Ok(registered)
 }
@@ -35,23 +40,21 @@ pub(super) async fn register(
 async fn register_in(
     store: &PostgresStore,
     work: &mut Work<'_>,
+    gaps: &mut Gaps,
     registration: &Registration,
 ) -> Result<Registered, StoreError> {
     lock(work, &store.schema).await?;
     let rows = versions_in(store, work, Some(&registration.declaration.name)).await?;
-    let mut gaps = Gaps::default();
-    let registered = match admission::admit(rows, registration)? {
+    match admission::admit(rows, registration)? {
         Admission::Known(row) => {
-            known(store, work, &mut gaps, &registration.declaration, &row).await?;
-            Registered::Known
+            known(store, work, gaps, &registration.declaration, &row).await?;
+            Ok(Registered::Known)
         }
         Admission::New => {
-            new(store, work, &mut gaps, registration).await?;
-            Registered::New
+            new(store, work, gaps, registration).await?;
+            Ok(Registered::New)
         }
-    };
-    gaps.into_result(store)?;
-    Ok(registered)
+    }
 }
 
 /// Verifies a version that is there already, and brings up to date what may change without changing content.
@@ -98,13 +101,23 @@ async fn new(
     let declaration = &*registration.declaration;
     refuse_taken_names(store, work, declaration).await?;
     for table in &declaration.tables {
-        let presence = schema::make_table(store, work, gaps, table, declaration.version).await?;
+        let physical = table.physical_name(declaration.version);
+        let is_there = catalogue::relation(work, &store.schema, &physical).await?.is_some();
+        let presence =
+            schema::make_table(store, work, gaps, table, declaration.version).await.map_err(|error| {
+                // Where somebody else makes tables, it was made for this version.
+                if is_there && store.ddl == DdlMode::Apply {
+                    admission::not_ours(&physical, error)
+                } else {
+                    error
+                }
+            })?;
         if presence == Presence::Found {
-            refuse_rows(store, work, &table.physical_name(declaration.version)).await?;
+            refuse_rows(store, work, &physical).await?;
         }
     }
     if store.ddl == DdlMode::Apply {
-        schema::grant_tables(store, work, &schema::physical_names(declaration)).await?;
+        rights::grant_tables(store, work, &schema::physical_names(declaration)).await?;
     }
     // A view cannot be tried where its tables are missing.
     if gaps.is_empty() {

@@ -128,8 +128,9 @@ async fn drop_relations(
     refuse_dependents(work, &store.schema, &names, &plan.version.key.to_string()).await?;
     for (what, sql) in drops(store, &plan.views, &plan.tables) {
         let dropped = work.attempt(&sql).await?;
-        dropped
-            .map_err(|error| refused(&format!("the drop of the {what}s of {}", plan.version.key), error))?;
+        dropped.map_err(|error| {
+            refused(&format!("the drop of the {what}s of {}", plan.version.key), &error.into())
+        })?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::PostgresStore;
 use super::catalogue::{self, ColumnFacts, Relation};
-use super::errors::sqlstate;
+use super::errors::{Complaint, sqlstate};
 use super::gaps::Gaps;
 use super::names;
 use super::positions::get;
@@ -135,7 +135,9 @@ pub(super) async fn make_table(
     } else {
         let sql = create_table(&store.schema, table, version);
         let missing = format!("table {physical} is missing");
-        declared(store, work, gaps, &format!("table {}", table.name), &missing, &sql).await?;
+        let what = format!("table {}", table.name);
+        declared(store, work, gaps, Presence::Made, &what, &missing, &sql).await?;
+        gaps.made().tables.push(physical.clone());
         Presence::Made
     };
     for (name, sql) in create_indexes(&store.schema, table, version) {
@@ -150,7 +152,7 @@ pub(super) async fn make_table(
             None => {
                 let what = format!("an index of table {}", table.name);
                 let missing = format!("index {name} is missing");
-                declared(store, work, gaps, &what, &missing, &sql).await?;
+                declared(store, work, gaps, presence, &what, &missing, &sql).await?;
             }
         }
     }
@@ -162,6 +164,7 @@ async fn declared(
     store: &PostgresStore,
     work: &mut Work<'_>,
     gaps: &mut Gaps,
+    table: Presence,
     what: &str,
     missing: &str,
     sql: &str,
@@ -170,22 +173,36 @@ async fn declared(
         gaps.add(missing, sql);
         return Ok(());
     }
-    work.attempt(sql).await?.map_err(|error| refused(what, error))
+    let done = match table {
+        Presence::Made => work.declared(sql).await?,
+        // An index of a table with rows: what is said of it may quote one.
+        Presence::Found => work.attempt(sql).await?.map_err(Complaint::from),
+    };
+    done.map_err(|complaint| refused(what, &complaint))
+}
+
+/// Whether an error is one of the SQL itself.
+pub(super) fn is_about_sql(code: &str) -> bool {
+    let others = ["42501", "42P06", "42P07", "42710"];
+    !others.contains(&code) && ["42", "22", "2B", "0A"].iter().any(|class| code.starts_with(class))
 }
 
 /// The database's refusal of something declared, where it is one.
-pub(super) fn refused(what: &str, error: StoreError) -> StoreError {
-    let fix = match sqlstate(&error) {
+pub(super) fn refused(what: &str, complaint: &Complaint) -> StoreError {
+    let fix = match sqlstate(&complaint.error) {
         Some("42501") => {
             "let the role of `store.url` (or `store.admin_url`) create in the schema and own what it is to change there"
         }
         Some("42P06" | "42P07" | "42710") => "drop what has that name, or choose another one",
-        Some(code) if ["42", "22", "2B", "0A"].iter().any(|class| code.starts_with(class)) => {
-            "correct its declaration; `projector ddl NAME`, with `--views` for a view, prints the SQL to try by hand"
+        Some(code) if is_about_sql(code) => {
+            "correct its declaration; `projector ddl NAME` prints the SQL to try by hand"
         }
-        _ => return error,
+        _ => return complaint.error.clone(),
     };
-    StoreError::Layout { problem: format!("{what} cannot be made: {error}"), fix: fix.to_owned() }
+    StoreError::Layout {
+        problem: format!("{what} cannot be made: {}", complaint.text()),
+        fix: fix.to_owned(),
+    }
 }
 
 async fn verify(
@@ -331,57 +348,6 @@ fn is_constant(expression: &str) -> bool {
     }
     let mentions = |word: &str| outside.to_ascii_lowercase().contains(word);
     !["current_", "localtime", "session_user", "user"].into_iter().any(mentions)
-}
-
-/// Lets a role find what is in the schema.
-pub(super) fn grant_usage(schema: &str, role: &str) -> String {
-    format!("grant usage on schema {} to {}", quote(schema), quote(role))
-}
-
-/// Lets a role apply to a table.
-pub(super) fn grant_table(schema: &str, table: &str, role: &str) -> String {
-    format!("grant select, insert, update, delete on {}.{} to {}", quote(schema), quote(table), quote(role))
-}
-
-/// Gives the role of `store.url` what it needs on tables that another role has made.
-pub(super) async fn grant_tables(
-    store: &PostgresStore,
-    work: &mut Work<'_>,
-    tables: &[String],
-) -> Result<(), StoreError> {
-    let Some(role) = store.granted_role() else { return Ok(()) };
-    let mut script = vec![grant_usage(&store.schema, role)];
-    script.extend(tables.iter().map(|table| grant_table(&store.schema, table, role)));
-    work.script(&script.join("; ")).await
-}
-
-/// Looks whether the role of `store.url` has what it needs on those of the tables that are there, and returns those that
-/// it cannot read.
-pub(super) async fn verify_rights(
-    store: &PostgresStore,
-    work: &mut Work<'_>,
-    gaps: &mut Gaps,
-    tables: &[String],
-) -> Result<Vec<String>, StoreError> {
-    let (schema, role) = (&store.schema, store.role());
-    let sql = "select c.relname::text, has_schema_privilege(n.oid, 'usage'), has_table_privilege(c.oid, 'select') \
-               from pg_class c join pg_namespace n on n.oid = c.relnamespace \
-               where n.nspname = $1 and c.relname = any($2) and c.relkind in ('r', 'p') \
-                 and not (has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select') \
-                   and has_table_privilege(c.oid, 'insert') and has_table_privilege(c.oid, 'update') \
-                   and has_table_privilege(c.oid, 'delete')) \
-               order by array_position($2, c.relname::text)";
-    let rows = work.rows(sql, Parameters::new().and(&**schema).and(tables)).await?;
-    let mut barred = Vec::new();
-    for row in &rows {
-        let (table, may_use, may_read): (String, bool, bool) = (get(row, 0)?, get(row, 1)?, get(row, 2)?);
-        let script = [grant_usage(schema, role), grant_table(schema, &table, role)];
-        gaps.add(format!("role {role} may not apply to table {table}"), script.join(";\n"));
-        if !(may_use && may_read) {
-            barred.push(table);
-        }
-    }
-    Ok(barred)
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use super::PostgresStore;
 use super::layout::in_schema;
 use super::types::quote_text;
 use crate::projection::{Declaration, Table, View, ViewBody};
-use crate::store::sql::{quote, quote_list, with_tables};
+use crate::store::sql::{quote, quote_list};
+use crate::store::view_text::ViewText;
 
 /// A view with fixed SQL. `{s}` stands for the schema.
 pub(super) struct FixedView {
@@ -33,10 +34,33 @@ pub(super) fn query(schema: &str, declaration: &Declaration, view: &View) -> Str
             .tables
             .get(id.0)
             .map_or_else(String::new, |table| select(schema, table, declaration.version)),
-        ViewBody::Sql(sql) => {
-            let sql = with_aliases(declaration, sql);
-            with_tables(declaration, &sql, |table| select(schema, table, declaration.version))
-        }
+        ViewBody::Sql(sql) => view_text(schema, declaration, sql).text,
+    }
+}
+
+/// The SQL of a view with its row sources. One of a FROM clause is called by its table's name where the SQL gives it none:
+/// PostgreSQL before 16 takes no row source without a name.
+fn view_text<'s>(schema: &str, declaration: &Declaration, sql: &'s str) -> ViewText<'s> {
+    ViewText::new(declaration, sql, |table, around| {
+        let alias = if is_in_from(around.before) && !begins_with_alias(around.after) {
+            format!(" as {}", quote(&table.name))
+        } else {
+            String::new()
+        };
+        format!("({}){alias}", select(schema, table, declaration.version))
+    })
+}
+
+/// Where in the declared SQL of a view a character of its query stands, from 0: line and column, both from 1.
+pub(super) fn place_in_sql(
+    schema: &str,
+    declaration: &Declaration,
+    view: &View,
+    character: usize,
+) -> Option<(usize, usize)> {
+    match &view.body {
+        ViewBody::Table(_) => None,
+        ViewBody::Sql(sql) => Some(view_text(schema, declaration, sql).place(character)),
     }
 }
 
@@ -108,30 +132,6 @@ const AFTER_TABLE: &[&str] = &[
     "tablesample",
 ];
 
-/// Calls each `{table}` of a FROM clause by its own name where the SQL gives it none: PostgreSQL before 16 takes no row
-/// source without a name.
-fn with_aliases(declaration: &Declaration, sql: &str) -> String {
-    let mut out = String::with_capacity(sql.len());
-    let mut rest = sql;
-    while let Some((before, after)) = rest.split_once('{') {
-        out.push_str(before);
-        let is_from = is_in_from(&out);
-        out.push('{');
-        rest = after;
-        let Some((name, tail)) = after.split_once('}') else { continue };
-        let Some(table) = declaration.tables.iter().find(|table| table.name == name.trim()) else { continue };
-        out.push_str(name);
-        out.push('}');
-        rest = tail;
-        if is_from && !begins_with_alias(tail) {
-            out.push_str(" as ");
-            out.push_str(&quote(&table.name));
-        }
-    }
-    out.push_str(rest);
-    out
-}
-
 fn is_in_from(before: &str) -> bool {
     let before = before.trim_end();
     let word = before.rsplit(|character: char| !character.is_alphanumeric()).next().unwrap_or_default();
@@ -158,16 +158,17 @@ mod tests {
     #[test]
     fn a_table_without_an_alias_is_called_by_its_name() {
         let declaration = contract::declaration(vec![contract::items()]);
+        let rows = select("s", &declaration.tables[0], 1);
         for (sql, expected) in [
-            ("select 1 from {items}", "select 1 from {items} as \"items\""),
-            ("select 1 from {items}, {items} b", "select 1 from {items} as \"items\", {items} b"),
-            ("select 1 from {items} WHERE true", "select 1 from {items} as \"items\" WHERE true"),
-            ("a JOIN { items } AS x on true", "a JOIN { items } AS x on true"),
-            ("from {items} \"odd\"", "from {items} \"odd\""),
-            ("where id in {items}", "where id in {items}"),
+            ("select 1 from {items}", "select 1 from (…) as \"items\""),
+            ("select 1 from {items}, {items} b", "select 1 from (…) as \"items\", (…) b"),
+            ("select 1 from {items} WHERE true", "select 1 from (…) as \"items\" WHERE true"),
+            ("a JOIN { items } AS x on true", "a JOIN (…) AS x on true"),
+            ("from {items} \"odd\"", "from (…) \"odd\""),
+            ("where id in {items}", "where id in (…)"),
             ("from {other} '{items'", "from {other} '{items'"),
         ] {
-            assert_eq!(with_aliases(&declaration, sql), expected);
+            assert_eq!(view_text("s", &declaration, sql).text.replace(&rows, "…"), expected);
         }
     }
 }

@@ -4,19 +4,22 @@
 //! under a name of its own, behind a savepoint, and what the database keeps of the two is compared. Where somebody else makes
 //! views, that one is a temporary view, for which a role needs no right in the schema.
 
+use std::fmt::Write as _;
+
 use super::PostgresStore;
 use super::catalogue::{self, ViewFacts};
-use super::errors::{bug, sqlstate};
+use super::errors::{Complaint, bug, sqlstate};
 use super::gaps::Gaps;
 use super::layout::in_schema;
 use super::names;
 use super::positions::get;
-use super::schema::refused;
-use super::view_sql::{FixedView, create_view, grant, qualified, query};
+use super::schema::{is_about_sql, refused};
+use super::view_sql::{FixedView, create_view, grant, place_in_sql, qualified, query};
 use super::work::{Parameters, Work};
 use crate::config::settings::DdlMode;
 use crate::projection::{Declaration, View};
 use crate::store::StoreError;
+use crate::store::error::VIEW_FIX;
 use crate::store::sql::quote;
 
 /// The name under which a view is made for comparison.
@@ -50,8 +53,9 @@ async fn make_view(
     names::check("view", &view.name)?;
     let mut script = vec![create_view(&store.schema, declaration, view)];
     script.extend(store.readers.iter().map(|reader| grant(&store.schema, &view.name, reader)));
-    let made = work.attempt(&script.join(";\n")).await?;
-    made.map_err(|error| refused(&format!("view {}", view.name), error))
+    let script = script.join(";\n");
+    let made = work.declared(&script).await?;
+    made.map_err(|complaint| Declared::of(store, declaration, view).refused(&script, &complaint))
 }
 
 /// Makes the views of a version that is not live yet and takes them back, to see whether the database takes them. Nobody else
@@ -66,7 +70,7 @@ pub(super) async fn try_views(
             return Err(taken(store, declaration, &view.name, &relation.kind));
         }
         if store.ddl == DdlMode::Verify {
-            trial(store, work, &view.name, &query(&store.schema, declaration, view)).await?;
+            trial(store, work, &Declared::of(store, declaration, view)).await?;
             continue;
         }
         work.script("savepoint trial").await?;
@@ -84,7 +88,9 @@ fn taken(store: &PostgresStore, declaration: &Declaration, name: &str, kind: &st
         _ => "a table",
     };
     let (schema, label) = (&store.schema, declaration.label());
-    let problem = format!("schema {schema} has {what} named {name}, which {label} has not made");
+    let problem = format!(
+        "{what} named {name} is there already in schema {schema} and is not ours: {label} has not made it"
+    );
     let fix = match store.ddl {
         DdlMode::Verify if kind == "v" => format!(
             "`drop view {}`, since readers would see it half-built; run what `projector ddl {} --views` prints when the version has caught up",
@@ -114,7 +120,7 @@ pub(super) async fn make_views(
                 gaps.add(format!("view {} is missing", view.name), script.join(";\n"));
             }
             Some(relation) if relation.kind == "v" => {
-                let what = Declared { name: &view.name, query: query(&store.schema, declaration, view) };
+                let what = Declared::of(store, declaration, view);
                 let difference = compare(store, work, &what).await?;
                 if difference.is_some() && store.ddl == DdlMode::Apply && !before.contains(&view.name) {
                     return Err(taken(store, declaration, &view.name, "v"));
@@ -142,6 +148,36 @@ pub(super) async fn make_views(
 struct Declared<'a> {
     name: &'a str,
     query: String,
+    /// Where its query comes from; none of a view with fixed SQL.
+    view: Option<(&'a str, &'a Declaration, &'a View)>,
+}
+
+impl<'a> Declared<'a> {
+    fn of(store: &'a PostgresStore, declaration: &'a Declaration, view: &'a View) -> Self {
+        Self {
+            name: &view.name,
+            query: query(&store.schema, declaration, view),
+            view: Some((&store.schema, declaration, view)),
+        }
+    }
+
+    /// The database does not take the view, which `statement` was to make.
+    fn refused(&self, statement: &str, complaint: &Complaint) -> StoreError {
+        if !sqlstate(&complaint.error).is_some_and(is_about_sql) {
+            return refused(&format!("view {}", self.name), complaint);
+        }
+        let mut problem = complaint.text();
+        let before_query = statement.find(&self.query).map_or(0, |at| statement[..at].chars().count());
+        let character = complaint.said.as_ref().and_then(|said| said.character);
+        if let Some(character) = character.and_then(|character| character.checked_sub(before_query))
+            && let Some((schema, declaration, view)) = self.view
+            && let Some((line, column)) = place_in_sql(schema, declaration, view, character)
+        {
+            // Writing to a String cannot fail.
+            let _ = write!(problem, ", in line {line}, column {column} of its SQL");
+        }
+        StoreError::View { view: self.name.to_owned(), problem, fix: VIEW_FIX.to_owned() }
+    }
 }
 
 /// Compares a fixed view that is there with what it should be.
@@ -154,7 +190,7 @@ pub(super) async fn verify_fixed(
     let create = in_schema(&store.schema, view.create);
     let (_, query) =
         create.split_once(" as\n").ok_or_else(|| bug("verify a view", "its statement has no query"))?;
-    let declared = Declared { name: view.name, query: query.to_owned() };
+    let declared = Declared { name: view.name, query: query.to_owned(), view: None };
     match compare(store, work, &declared).await? {
         Some(shape) => replace(store, work, gaps, &declared, shape).await,
         None => Ok(()),
@@ -176,7 +212,7 @@ async fn compare(
     work: &mut Work<'_>,
     declared: &Declared<'_>,
 ) -> Result<Option<Shape>, StoreError> {
-    let Some(should) = trial(store, work, declared.name, &declared.query).await? else {
+    let Some(should) = trial(store, work, declared).await? else {
         tracing::warn!(
             view = declared.name,
             "not compared with its declaration: the role of `store.url` may make no temporary views"
@@ -195,20 +231,20 @@ async fn compare(
 async fn trial(
     store: &PostgresStore,
     work: &mut Work<'_>,
-    name: &str,
-    query: &str,
+    declared: &Declared<'_>,
 ) -> Result<Option<ViewFacts>, StoreError> {
     let schema = match store.ddl {
         DdlMode::Apply => quote(&store.schema),
         DdlMode::Verify => "pg_temp".to_owned(),
     };
-    names::check("view", name)?;
+    names::check("view", declared.name)?;
     let trial = format!("{schema}.{TRIAL}");
     work.script("savepoint trial").await?;
-    let facts = match work.attempt(&format!("create view {trial} as\n{query}")).await? {
+    let create = format!("create view {trial} as\n{}", declared.query);
+    let facts = match work.declared(&create).await? {
         Ok(()) => catalogue::view(work, &trial).await?,
-        Err(error) if store.ddl == DdlMode::Verify && sqlstate(&error) == Some("42501") => None,
-        Err(error) => return Err(refused(&format!("view {name}"), error)),
+        Err(complaint) if store.ddl == DdlMode::Verify && sqlstate(&complaint.error) == Some("42501") => None,
+        Err(complaint) => return Err(declared.refused(&create, &complaint)),
     };
     work.script("rollback to savepoint trial; release savepoint trial").await?;
     Ok(facts)
@@ -221,12 +257,13 @@ async fn replace(
     declared: &Declared<'_>,
     shape: Shape,
 ) -> Result<(), StoreError> {
-    let Declared { name, query } = declared;
+    let Declared { name, query, .. } = declared;
     let view = qualified(&store.schema, name);
     match (store.ddl, shape) {
         (DdlMode::Apply, Shape::Extended) => {
-            let made = work.attempt(&format!("create or replace view {view} as\n{query}")).await?;
-            made.map_err(|error| refused(&format!("view {name}"), error))
+            let replace = format!("create or replace view {view} as\n{query}");
+            let made = work.declared(&replace).await?;
+            made.map_err(|complaint| declared.refused(&replace, &complaint))
         }
         (DdlMode::Apply, Shape::Other) => Err(StoreError::Layout {
             problem: format!(
@@ -267,7 +304,7 @@ async fn drop_views(
     }
     refuse_dependents(work, &store.schema, names, &format!("{list}, no longer declared,")).await?;
     let dropped = work.attempt(&sql).await?;
-    dropped.map_err(|error| refused(&format!("{list}, no longer declared: the drop of it"), error))
+    dropped.map_err(|error| refused(&format!("{list}, no longer declared: the drop of it"), &error.into()))
 }
 
 /// Names what would keep these relations from being dropped.

@@ -9,7 +9,7 @@ use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::{Arguments, AssertSqlSafe, Encode, Postgres, Type};
 
 use super::connections::{Connections, Loan, Origin, Purpose, Statements};
-use super::errors::{self, Health, bug, no_answer};
+use super::errors::{self, Complaint, Health, bug, no_answer};
 use crate::store::StoreError;
 
 /// How much later than the server's own limit an answer may come before it is given up.
@@ -119,6 +119,29 @@ impl<'a> Work<'a> {
             Err(error) if self.loan.is_some() => {
                 self.script("rollback to savepoint attempt; release savepoint attempt").await?;
                 Ok(Err(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Like [`Work::attempt`], for a declaration's DDL that looks at no rows: with PostgreSQL's own words.
+    pub(super) async fn declared(&mut self, sql: &str) -> Result<Result<(), Complaint>, StoreError> {
+        self.script("savepoint declared").await?;
+        let mut said = None;
+        let script = sqlx::raw_sql(AssertSqlSafe(sql));
+        let done = self
+            .answer(async |connection| {
+                script.execute(connection).await.inspect_err(|error| said = errors::said(error))
+            })
+            .await;
+        match done {
+            Ok(_) => {
+                self.script("release savepoint declared").await?;
+                Ok(Ok(()))
+            }
+            Err(error) if self.loan.is_some() => {
+                self.script("rollback to savepoint declared; release savepoint declared").await?;
+                Ok(Err(Complaint { error, said }))
             }
             Err(error) => Err(error),
         }

@@ -4,6 +4,7 @@ use super::catalogue::{self, Fact};
 use super::connections::{Connections, Parameters, Purpose, Work};
 use super::positions::get;
 use crate::store::StoreError;
+use crate::store::admission;
 use crate::store::sql::quote;
 
 /// The number of this layout.
@@ -188,20 +189,40 @@ pub(super) fn ddl() -> Vec<String> {
 pub(super) async fn lay_out(connections: &Connections) -> Result<(), StoreError> {
     let mut work = Work::begin(connections, Purpose::Write, "lay out the store").await?;
     let done = lay_out_in(&mut work).await;
-    work.end(done).await
+    tell(&work.end(done).await?);
+    Ok(())
 }
 
-async fn lay_out_in(work: &mut Work<'_>) -> Result<(), StoreError> {
-    refuse_newer(work).await?;
+/// Tells which tables have been made.
+pub(super) fn tell(made: &[String]) {
+    if !made.is_empty() {
+        tracing::info!("made tables: {}", made.join(", "));
+    }
+}
+
+/// Whether a projector has laid out this database: it has the table that says so, with the columns that every layout has.
+async fn is_laid_out(work: &mut Work<'_>) -> Result<bool, StoreError> {
+    let facts = catalogue::facts(work, "projector_layout").await?;
+    Ok(["layout", "oldest_binary"].iter().all(|name| facts.iter().any(|fact| fact.name == *name)))
+}
+
+async fn lay_out_in(work: &mut Work<'_>) -> Result<Vec<String>, StoreError> {
+    let is_ours = is_laid_out(work).await?;
+    if is_ours {
+        refuse_newer(work).await?;
+    }
+    let mut made = Vec::new();
     let expected = Expected::ask().await?;
     for ((name, create), expected) in TABLES.iter().zip(&expected.tables) {
         if catalogue::kind(work, name).await?.is_none() {
             work.script(&with_now(create)).await?;
+            made.push((*name).to_owned());
         } else {
-            verify(name, expected, &catalogue::facts(work, name).await?)?;
-            if !catalogue::is_strict(work, name).await? {
-                return Err(differs(format!("table {name} is not strict")));
+            let mut found = verify(name, expected, &catalogue::facts(work, name).await?);
+            if found.is_ok() && !catalogue::is_strict(work, name).await? {
+                found = Err(differs(format!("table {name} is not strict")));
             }
+            found.map_err(|error| if is_ours { error } else { not_ours(name, error) })?;
         }
     }
     for ((name, create), expected) in INDEXES.iter().zip(&expected.indexes) {
@@ -216,7 +237,15 @@ async fn lay_out_in(work: &mut Work<'_>) -> Result<(), StoreError> {
     let first =
         "insert into projector_layout (one, layout, oldest_binary) values (1, ?1, ?2) on conflict do nothing";
     work.run(first, Parameters::new().and(LAYOUT).and(OLDEST_BINARY)).await?;
-    catalogue::make_view(work, STATUS_VIEW.0, &with_now(STATUS_VIEW.1)).await
+    if let Some(kind) = catalogue::kind(work, STATUS_VIEW.0).await?.filter(|kind| kind != "view") {
+        return Err(not_ours(STATUS_VIEW.0, differs(format!("it is no view but a {kind}"))));
+    }
+    catalogue::make_view(work, STATUS_VIEW.0, &with_now(STATUS_VIEW.1)).await?;
+    Ok(made)
+}
+
+fn not_ours(name: &str, error: StoreError) -> StoreError {
+    admission::not_the_projectors(name, error, "another file in `store.url`")
 }
 
 /// What SQLite makes of the DDL: so that it is written down once.
@@ -245,11 +274,6 @@ impl Expected {
 }
 
 async fn refuse_newer(work: &mut Work<'_>) -> Result<(), StoreError> {
-    let has_number =
-        catalogue::facts(work, "projector_layout").await?.iter().any(|fact| fact.name == "oldest_binary");
-    if !has_number {
-        return Ok(());
-    }
     let rows = work.rows("select oldest_binary from projector_layout", Parameters::new()).await?;
     match rows.first().map(|row| get::<i64>(row, 0)).transpose()? {
         Some(oldest) if oldest > LAYOUT => Err(StoreError::Layout {

@@ -5,7 +5,7 @@
 //! BEGIN: so nothing changes between two statements of it, and a claim or a compare-and-set is never in a race.
 //!
 //! - [`connections`], [`errors`]: one transaction from BEGIN to its certain end; errors without values.
-//! - [`layout`], [`schema`], [`views`], [`catalogue`]: tables and views, made or verified.
+//! - [`layout`], [`schema`], [`views`], [`catalogue`]: tables and views, made or verified; [`rehearsal`] in memory first.
 //! - [`register`], [`positions`], [`observe`], [`retire`], [`dead_letters`], [`read`]: what the `projector_…` tables hold.
 //! - [`apply`], [`rows`], [`statements`], [`types`]: folded rows as parameters, and the SQL that writes them.
 //!
@@ -25,6 +25,7 @@ mod observe;
 mod positions;
 mod read;
 mod register;
+mod rehearsal;
 mod retire;
 mod rows;
 mod schema;
@@ -42,6 +43,7 @@ use async_trait::async_trait;
 
 use self::connections::Connections;
 use self::lock::RunLock;
+pub use self::rehearsal::{Part, Refusal, refuse_sum, rehearse};
 use super::{
     Advance, Applied, ClaimRequest, Claimed, Condition, DeadLetterFilter, DeadLetterKey, InstanceId,
     InstanceReport, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration,

@@ -4,7 +4,7 @@ use sqlx::sqlite::SqliteRow;
 
 use super::connections::{Connections, Parameters, Purpose, Work};
 use super::errors::bug;
-use super::layout::NOW;
+use super::layout::{self, NOW};
 use super::positions::{get, version_key};
 use super::schema::{self, Presence};
 use super::views;
@@ -20,11 +20,18 @@ pub(super) async fn register(
     registration: &Registration,
 ) -> Result<Registered, StoreError> {
     let mut work = Work::begin(connections, Purpose::Write, "register a version").await?;
-    let done = register_in(&mut work, registration).await;
-    work.end(done).await
+    let mut made = Vec::new();
+    let done = register_in(&mut work, registration, &mut made).await;
+    let registered = work.end(done).await?;
+    layout::tell(&made);
+    Ok(registered)
 }
 
-async fn register_in(work: &mut Work<'_>, registration: &Registration) -> Result<Registered, StoreError> {
+async fn register_in(
+    work: &mut Work<'_>,
+    registration: &Registration,
+    made: &mut Vec<String>,
+) -> Result<Registered, StoreError> {
     let rows = versions_in(work, Some(&registration.declaration.name)).await?;
     match admission::admit(rows, registration)? {
         Admission::Known(row) => {
@@ -32,7 +39,7 @@ async fn register_in(work: &mut Work<'_>, registration: &Registration) -> Result
             Ok(Registered::Known)
         }
         Admission::New => {
-            new(work, registration).await?;
+            new(work, registration, made).await?;
             Ok(Registered::New)
         }
     }
@@ -67,12 +74,22 @@ fn of(declaration: &Declaration) -> Parameters {
     Parameters::new().and(&*declaration.name).and(i64::from(declaration.version))
 }
 
-async fn new(work: &mut Work<'_>, registration: &Registration) -> Result<(), StoreError> {
+async fn new(
+    work: &mut Work<'_>,
+    registration: &Registration,
+    made: &mut Vec<String>,
+) -> Result<(), StoreError> {
     let declaration = &*registration.declaration;
     refuse_taken_names(work, declaration).await?;
     for table in &declaration.tables {
-        if schema::make_table(work, table, declaration.version).await? == Presence::Found {
-            refuse_rows(work, &table.physical_name(declaration.version)).await?;
+        let physical = table.physical_name(declaration.version);
+        let is_there = super::catalogue::kind(work, &physical).await?.is_some();
+        let presence = schema::make_table(work, table, declaration.version).await;
+        match presence {
+            Ok(Presence::Made) => made.push(physical),
+            Ok(Presence::Found) => refuse_rows(work, &physical).await?,
+            Err(error) if is_there => return Err(admission::not_ours(&physical, error)),
+            Err(error) => return Err(error),
         }
     }
     views::try_views(work, declaration).await?;

@@ -4,6 +4,7 @@ use ahash::AHashMap as HashMap;
 
 use super::connections::{Parameters, Work};
 use super::errors::{MISMATCH, bug};
+use super::rehearsal;
 use super::statements::{Effect, Shape, Target, ToAbsent, ToPresent};
 use super::types::{self, Unfit};
 use crate::fold::{Absent, Assign, Assignments, Change, FoldedTable, Key, Present};
@@ -88,15 +89,9 @@ impl Writer<'_, '_> {
         let (present, absent) = shape.travelling();
         for (id, _) in present.iter().chain(absent).filter(|(_, effect)| *effect == Effect::Add) {
             let column = self.column(*id)?;
-            if !types::is_sum(&column.kind) {
-                let name = format!("{}.{}", self.target.table.name, column.name);
-                return Err(StoreError::Refused {
-                    problem: format!(
-                        "{name} is {}, and SQLite does not add to such a column exactly",
-                        column.kind
-                    ),
-                    fix: "count in a bigint, such as one of cents, or use PostgreSQL".to_owned(),
-                });
+            // Of projections in YAML it has been found before; here it is for those written in Rust.
+            if let Some((problem, fix)) = rehearsal::refuse_sum(self.target.table, column) {
+                return Err(StoreError::Refused { problem, fix });
             }
         }
         if shape.present == ToPresent::Delete && shape.absent != ToAbsent::Nothing {

@@ -6,8 +6,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::catalogue::{self, Fact};
 use super::connections::Work;
+use super::rehearsal::{Part, Refusal};
 use super::types;
-use crate::projection::{Column, Index, Nullability, Table};
+use crate::projection::{Column, ColumnId, Index, Nullability, Table, TableId};
 use crate::store::StoreError;
 use crate::store::sql::{self, AGGREGATE, quote, quote_list};
 
@@ -33,7 +34,7 @@ pub(super) fn create_table(table: &Table, version: u32) -> String {
 
 fn column_line(table: &Table, physical: &str, column: &Column) -> String {
     let name = quote(&column.name);
-    // A type that SQLite does not have is refused when it is registered; `ddl` shows it as it was declared.
+    // A type that SQLite does not have is refused before; `ddl` shows it as it was declared.
     let kind = types::sql_name(&column.kind).map_or_else(|| column.kind.to_string(), str::to_owned);
     let mut line = format!("{name} {kind}");
     // Writing to a String cannot fail.
@@ -78,40 +79,48 @@ pub(super) fn create_indexes(table: &Table, version: u32) -> Vec<(String, String
     table.indexes.iter().map(create).collect()
 }
 
-/// Refuses what only PostgreSQL has, and names that the projector keeps for itself.
-pub(super) fn check(table: &Table) -> Result<(), StoreError> {
-    let refuse = |problem: String, fix: &str| Err(StoreError::Layout { problem, fix: fix.to_owned() });
-    for column in &table.columns {
+/// What of a table only PostgreSQL has, and names that the projector keeps for itself.
+pub(super) fn lacks(id: TableId, table: &Table) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    let mut refuse =
+        |part, problem: String, fix: &str| refusals.push(Refusal { part, problem, fix: fix.to_owned() });
+    for (index, column) in table.columns.iter().enumerate() {
+        let part = Part::Column(id, ColumnId(index));
         let name = format!("{}.{}", table.name, column.name);
         if types::sql_name(&column.kind).is_none() {
-            return refuse(
+            refuse(
+                part,
                 format!("column {name} is {}, a type that SQLite does not have", column.kind),
                 "use a portable type, such as text or json, or PostgreSQL",
             );
         }
         if column.name.to_ascii_lowercase().starts_with("projector_") {
-            return refuse(
+            refuse(
+                part,
                 format!("column {name} has a name that the projector keeps for itself"),
                 "call it something else",
             );
         }
     }
-    for index in &table.indexes {
+    for (number, index) in table.indexes.iter().enumerate() {
+        let part = Part::Index(id, number);
         if let Some(method) = index.method.as_ref().filter(|method| *method != "btree") {
-            return refuse(
+            refuse(
+                part,
                 format!("an index of table {} uses {method}, which SQLite does not have", table.name),
                 "leave `using` out, or use PostgreSQL",
             );
         }
         // SQLite takes a quoted name that is no column for a text.
         if let Some(name) = index.columns.iter().find(|name| table.column(name).is_none()) {
-            return refuse(
+            refuse(
+                part,
                 format!("an index of table {} names the column {name}, which is not declared", table.name),
                 "name a column of the table, or say `expression`",
             );
         }
     }
-    Ok(())
+    refusals
 }
 
 /// Makes a table with its indexes, or verifies it and makes indexes that are missing.
@@ -120,7 +129,10 @@ pub(super) async fn make_table(
     table: &Table,
     version: u32,
 ) -> Result<Presence, StoreError> {
-    check(table)?;
+    // Of projections in YAML it has been found before; here it is for those written in Rust.
+    if let Some(Refusal { problem, fix, .. }) = lacks(TableId(0), table).into_iter().next() {
+        return Err(StoreError::Layout { problem, fix });
+    }
     let physical = table.physical_name(version);
     let presence = match catalogue::kind(work, &physical).await? {
         None => {
@@ -148,11 +160,9 @@ pub(super) async fn make_table(
 
 /// Runs DDL that holds SQL of the projection's author.
 pub(super) async fn declared(work: &mut Work<'_>, what: &str, sql: &str) -> Result<(), StoreError> {
-    let refused = |why: String| {
-        StoreError::Layout {
+    let refused = |why: String| StoreError::Layout {
         problem: format!("{what} cannot be made: {why}"),
-        fix: "correct its declaration; `projector ddl NAME`, with `--views` for a view, prints the SQL to try by hand".to_owned(),
-    }
+        fix: "correct its declaration; `projector ddl NAME` prints the SQL to try by hand".to_owned(),
     };
     match work.declared(sql).await {
         Ok(Ok(())) => Ok(()),

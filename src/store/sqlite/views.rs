@@ -5,10 +5,11 @@
 use super::catalogue;
 use super::connections::{Parameters, Work};
 use super::positions::get;
-use super::schema::declared;
 use crate::projection::{Declaration, Table, View, ViewBody};
 use crate::store::StoreError;
-use crate::store::sql::{self, quote, quote_list};
+use crate::store::error::VIEW_FIX;
+use crate::store::sql::{quote, quote_list};
+use crate::store::view_text::ViewText;
 
 /// The statement that makes a view.
 pub(super) fn create_view(declaration: &Declaration, view: &View) -> String {
@@ -18,7 +19,9 @@ pub(super) fn create_view(declaration: &Declaration, view: &View) -> String {
     };
     let body = match &view.body {
         ViewBody::Table(id) => declaration.tables.get(id.0).map(select).unwrap_or_default(),
-        ViewBody::Sql(text) => sql::with_tables(declaration, text, select),
+        ViewBody::Sql(text) => {
+            ViewText::new(declaration, text, |table, _| format!("({})", select(table))).text
+        }
     };
     format!("create view {} as\n{body}", quote(&view.name))
 }
@@ -65,9 +68,12 @@ pub(super) async fn try_views(work: &mut Work<'_>, declaration: &Declaration) ->
 
 /// Makes a view. SQLite looks into it only when it is read, so it is.
 async fn make_view(work: &mut Work<'_>, declaration: &Declaration, view: &View) -> Result<(), StoreError> {
-    let what = format!("view {}", view.name);
-    declared(work, &what, &create_view(declaration, view)).await?;
-    declared(work, &what, &format!("select * from {} limit 0", quote(&view.name))).await
+    for sql in [create_view(declaration, view), format!("select * from {} limit 0", quote(&view.name))] {
+        if let Err(problem) = work.declared(&sql).await? {
+            return Err(StoreError::View { view: view.name.clone(), problem, fix: VIEW_FIX.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// The text that SQLite keeps of the view: but for its first words, the one that it was given.
@@ -85,7 +91,9 @@ async fn text(work: &mut Work<'_>, name: &str) -> Result<Option<String>, StoreEr
 fn taken(name: &str, kind: &str) -> StoreError {
     let article = if kind == "index" { "an" } else { "a" };
     StoreError::Refused {
-        problem: format!("the view {name} cannot be made: {article} {kind} has that name already"),
-        fix: "drop it, or give the view another name".to_owned(),
+        problem: format!(
+            "{article} {kind} named {name} is there already and is not ours, so that the view cannot be made"
+        ),
+        fix: "drop or rename it, or give the view another name".to_owned(),
     }
 }

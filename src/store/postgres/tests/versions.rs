@@ -318,17 +318,20 @@ async fn what_the_database_cannot_make_is_refused_at_registration() {
     let place = Place::new().await;
     let mut declaration = products();
     let sql = |sql: &str| View { name: "broken".into(), body: ViewBody::Sql(sql.into()) };
-    declaration.views.push(sql("select nothing from {products} p"));
+    declaration.views.push(sql("select p.id,\n  nothing\nfrom {products} p, {products}"));
     let layout = async |declaration: &Declaration, words: &[&str]| {
         let error = place.store.register(&registration(declaration, 1)).await.unwrap_err();
-        assert!(matches!(error, StoreError::Layout { .. } | StoreError::Refused { .. }), "{error:?}");
+        let is_layout =
+            matches!(error, StoreError::Layout { .. } | StoreError::View { .. } | StoreError::Refused { .. });
+        assert!(is_layout, "{error:?}");
         let text = error.to_string();
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     };
-    layout(&declaration, &["view broken", "42703"]).await;
+    let said = "column \"nothing\" does not exist (SQLSTATE 42703), in line 2, column 3 of its SQL";
+    layout(&declaration, &["view broken", said]).await;
     declaration.views.pop();
     declaration.tables[0].columns.push(column("odd", ColumnType::Catalogue("no_such_type".into())));
-    layout(&declaration, &["table products", "42704"]).await;
+    layout(&declaration, &["table products", "type \"no_such_type\" does not exist (SQLSTATE 42704)"]).await;
     declaration.tables[0].columns.pop();
     place.run("create view {s}.products as select 1 as one").await;
     layout(&declaration, &["a view named products"]).await;
@@ -375,6 +378,26 @@ async fn an_index_that_is_new_in_the_declaration_is_added() {
     assert_eq!(place.store.register(&registration(&declaration, 2)).await, Ok(Registered::Known));
     assert_eq!(place.count_indexes("lower(name)").await, 1);
     assert_eq!(place.view("cheap").await, [""; 0]);
+    place.end().await;
+}
+
+#[tokio::test]
+async fn an_index_that_rows_refuse_quotes_none_of_them() {
+    let place = Place::new().await;
+    let mut declaration = products();
+    place.begin(&declaration).await;
+    place.run("insert into {s}.products__v1 (id, name) values ('p1', 'SECRET')").await;
+    declaration.tables[0].indexes.push(crate::projection::Index {
+        columns: Vec::new(),
+        expression: Some("name::int".into()),
+        unique: false,
+        method: None,
+        condition: None,
+    });
+    let error = place.store.register(&registration(&declaration, 2)).await.expect_err("no number");
+    assert!(matches!(error, StoreError::Layout { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("an index of table products") && !text.contains("SECRET"), "{text}");
     place.end().await;
 }
 
