@@ -156,10 +156,7 @@ fn chosen_projections(settings: &Settings, names: &[String]) -> Result<Vec<Arc<d
         );
     }
     if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
-        return refusal(
-            format!("no projection is called {unknown}"),
-            &format!("the configuration has {all}"),
-        );
+        return refusal(format!("no projection {unknown}"), &format!("known: {all}"));
     }
     loaded.retain(|projection| names.is_empty() || names.contains(&projection.declaration().name));
     Ok(loaded)

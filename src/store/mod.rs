@@ -70,6 +70,9 @@ pub trait ReadStore: Send + Sync + 'static {
     /// [`ReadStore::lay_out`] and [`ReadStore::register`] from working that can be told by reading alone.
     async fn condition(&self, declarations: &[&Declaration]) -> Result<Condition, StoreError>;
 
+    /// Whether the projector's own tables are there; what other methods but [`ReadStore::condition`] read and write.
+    async fn layout(&self) -> Result<LayoutState, StoreError>;
+
     /// Every version that the store knows, by projection and number.
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError>;
 

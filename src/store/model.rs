@@ -385,6 +385,8 @@ pub enum OperatorAction {
 pub struct ResumeRequest {
     /// The projection; its version that is not retired is meant.
     pub projection: String,
+    /// This version only.
+    pub version: Option<u32>,
     /// This partition only; all quarantined ones where absent.
     pub partition: Option<TopicPartition>,
     /// What is asked.
