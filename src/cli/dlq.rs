@@ -11,6 +11,7 @@ use super::output::{printable, table};
 use super::registered::expect_registered;
 use super::{Context, names};
 use crate::config::settings::Settings;
+use crate::count::counted;
 use crate::fault::Reason;
 use crate::record::{RecordCoordinates, RecordTimestamp, TopicPartition};
 use crate::status::report::time_of_millis;
@@ -296,17 +297,13 @@ fn readable(bytes: &[u8]) -> BytesObject {
 fn listed(letters: &[StoredDeadLetter]) -> String {
     let rows = letters.iter().map(|stored| {
         let (letter, fault) = (&stored.letter, &stored.letter.fault);
-        let detail = match &fault.column {
-            Some(column) => format!("{column}: {}", fault.detail),
-            None => fault.detail.clone(),
-        };
         vec![
             time_of_micros(stored.created_at),
             letter.version.to_string(),
             letter.record.coordinates.to_string(),
             fault.stage.to_string(),
             fault.reason.to_string(),
-            detail,
+            fault.explained(),
         ]
     });
     table(&["written", "projection", "record", "stage", "reason", "detail"], &[], rows)
@@ -321,7 +318,7 @@ fn shown(letter: &DeadLetterObject) -> String {
             let _ = writeln!(text, "  {name:<13} {}", printable(&value));
         }
     };
-    let bytes = |count: Option<usize>| count.map_or("null".to_owned(), |count| format!("{count} bytes"));
+    let bytes = |count: Option<usize>| count.map_or("null".to_owned(), |count| counted(count, "byte"));
     fact("projection", Some(format!("{}@{}", letter.projection, letter.version)));
     fact("state", Some(letter.state.clone()));
     fact("stage", Some(letter.stage.to_owned()));

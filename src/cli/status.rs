@@ -136,9 +136,7 @@ fn reasons(reports: &Reports) -> Vec<(String, String)> {
                 if let Some(decide) = &partition.decide {
                     let detail = partition.detail.as_deref().unwrap_or_default();
                     let name = format!("  {}:{}", partition.topic, partition.partition);
-                    let is_said = detail.contains(decide);
-                    let decide = if is_said { String::new() } else { format!("; decide with `{decide}`") };
-                    reasons.push((name, format!("{detail}{decide}")));
+                    reasons.push((name, format!("{detail}; decide with `{decide}`")));
                 }
             }
         }
@@ -253,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_the_log_shows_its_way_out_once_and_no_resume() {
-        let detail = "2 records are gone; `projector retire catalogue@1 --execute` drops the version";
+        let detail = "gone: 2 records";
         let why = Quarantine { reason: Quarantine::LOG_EXPIRED.into(), detail: detail.into() };
         let shown = shown(&[PartitionStatus { quarantine: Some(why), ..partition(1) }]);
         assert!(shown.matches("projector retire catalogue@1 --execute").count() == 1, "{shown}");

@@ -11,6 +11,7 @@ pub mod error;
 pub mod faulty;
 pub mod model;
 pub mod postgres;
+mod quarantine;
 mod sql;
 pub mod sqlite;
 
@@ -20,6 +21,7 @@ use async_trait::async_trait;
 
 pub use error::{DatabaseCode, StoreError};
 pub use model::*;
+pub use quarantine::Quarantine;
 
 use crate::projection::Declaration;
 use crate::record::TopicPartition;

@@ -149,7 +149,7 @@ impl Runner {
                     probe: StreamId::NONE,
                     why: why.clone(),
                 };
-                tracing::error!(version = %self.version, partition = %name, reason = why.reason, detail = why.detail, "quarantined");
+                tracing::error!(version = %self.version, partition = %name, reason = why.reason, detail = why.detail, next = why.decided_by(&self.version, &name), "quarantined");
                 self.control.pause(&name);
                 self.set_state(&name, State::Quarantined(Box::new(stopped)));
             }

@@ -14,7 +14,7 @@ mod source;
 mod table;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ahash::AHashMap as HashMap;
@@ -38,6 +38,7 @@ const DEFAULT_STALENESS: Duration = Duration::from_mins(5);
 /// A projection read from YAML.
 #[derive(Debug)]
 pub struct YamlProjection {
+    file: PathBuf,
     declaration: Declaration,
     warnings: Vec<Warning>,
     handlers: Vec<Vec<Operation>>,
@@ -159,7 +160,8 @@ fn build(root: &Node, text: &str, read_file: source::ReadFile<'_>, notes: &mut N
     };
     let sources = plans(sources, bound, tombstones);
     let handlers = handlers.into_iter().map(|handler: HandlerDraft| handler.operations).collect();
-    YamlProjection { declaration, warnings: Vec::new(), handlers, sources }
+    let file = root.place.file.to_path_buf();
+    YamlProjection { file, declaration, warnings: Vec::new(), handlers, sources }
 }
 
 fn plans(sources: Vec<SourceDraft<'_>>, bound: Bound, tombstones: Vec<Vec<Operation>>) -> Vec<SourcePlan> {
@@ -334,6 +336,10 @@ impl YamlProjection {
 impl Projection for YamlProjection {
     fn declaration(&self) -> &Declaration {
         &self.declaration
+    }
+
+    fn file(&self) -> Option<&Path> {
+        Some(&self.file)
     }
 
     fn map(&self, event: &Event<'_>, changes: &mut Changes) -> Result<Mapped, RecordFault> {

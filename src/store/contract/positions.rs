@@ -351,7 +351,7 @@ pub(crate) async fn the_status_view_judges_as_status_does(harness: &dyn Harness)
     };
     look(&scene, Some(20), Some(1_700_000_000_000)).await;
     assert_eq!(scene.rows(judged).await, row("catching_up", "40"));
-    assert!(scene.rows(reason).await[0][0].contains("2 of 2 partitions"));
+    assert!(scene.rows(reason).await[0][0].contains("boundary: 2 of 2"));
 
     assert_eq!(scene.transact(&[], &[], &[advance(1, other, 20)]).await, Ok(Applied::Committed));
     scene.advance(advance(0, scene.fence, 20)).await;
