@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::settings::Settings;
 use crate::config::yaml::Mistake;
+use crate::count::counted;
 use crate::dead_letter::publisher::Publisher;
 use crate::decode::registry::{HttpRegistry, Schemas};
 use crate::http::{self, HttpError, Pages};
@@ -86,7 +87,7 @@ pub enum AppError {
     #[error(transparent)]
     Demo(#[from] crate::demo::DemoError),
     /// Files with mistakes; all of them.
-    #[error("{} mistakes in the files", .0.len())]
+    #[error("{} in the files", counted(.0.len(), "mistake"))]
     Mistakes(Vec<Mistake>),
 }
 

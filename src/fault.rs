@@ -148,7 +148,7 @@ impl fmt::Display for Reason {
 
 /// Why one record cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason} at {stage}: {detail}")]
+#[error("{reason} at {stage}: {}", self.explained())]
 pub struct RecordFault {
     /// Where in the flow it was found.
     pub stage: Stage,
@@ -166,6 +166,15 @@ pub struct RecordFault {
 }
 
 impl RecordFault {
+    /// The detail, behind the column that it is about.
+    #[must_use]
+    pub fn explained(&self) -> String {
+        match &self.column {
+            Some(column) => format!("{column}: {}", self.detail),
+            None => self.detail.clone(),
+        }
+    }
+
     /// A fault of `stage` with a `detail` that quotes no value.
     pub fn new(stage: Stage, reason: Reason, detail: impl Into<String>) -> Self {
         Self {

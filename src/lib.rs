@@ -44,6 +44,7 @@
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod count;
 pub mod dead_letter;
 pub mod decode;
 pub mod demo;

@@ -8,6 +8,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("record", 0),
     ("position", 0),
     ("fault", 0),
+    ("count", 0),
     ("config", 0),
     ("telemetry", 0),
     ("projection", 1),

@@ -139,7 +139,13 @@ async fn a_quarantined_partition_waits_for_resume_while_the_others_go_on() {
     let shop = Shop::open_with(2, QUICK_SESSIONS, "on_error: quarantine").await;
     let (bad_partition, bad_offset) = shop.send("c00001", r#"{"kind":"LimitSet","limit":3000000000}"#).await;
     let expected = shop.pay(400, 40).await;
-    shop.place.run(&["run", "--until-caught-up"]).expect_code(1);
+    let stuck = shop.place.run(&["run", "--until-caught-up"]).expect_code(1);
+    let said: Vec<&str> = stuck.stderr.lines().skip_while(|line| !line.starts_with("error: ")).collect();
+    let status = shop.place.run(&["status", "-v"]).expect_code(0).stdout;
+    for text in [said.join("\n"), status] {
+        assert!(text.contains("customers.limit_cents"), "{text}");
+        assert_eq!(text.matches("projector resume orders --partition").count(), 1, "{text}");
+    }
     let positions = shop
         .database
         .rows(
@@ -195,7 +201,9 @@ async fn a_version_is_retired_and_can_be_built_anew() {
     let text = std::fs::read_to_string(shop.place.path().join("orders.v1.yaml")).expect("the file");
     shop.place.write("orders.v1.yaml", &text.replace("note: value.note", "note: value.kind"));
     let refused = shop.place.run(&["run", "--until-caught-up"]).expect_code(2);
-    assert!(refused.stderr.contains("projector retire orders@1 --execute"), "{}", refused.stderr);
+    for part in ["cannot register orders@1 of ", "orders.v1.yaml", "projector retire orders@1 --execute"] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
 
     let plan = shop.place.run(&["retire", "orders@1"]).expect_code(0);
     assert!(plan.stdout.contains("customers__v1") && plan.stdout.contains("--execute"), "{}", plan.stdout);

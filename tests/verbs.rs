@@ -71,7 +71,7 @@ async fn check_connect_is_content_with_a_fresh_database_and_writes_nothing() {
     assert_eq!(finding(&object, &format!("topic {}", shop.topic)), (true, "2 partitions"));
     assert_eq!(
         finding(&object, &format!("dead-letter topic {}", shop.dead_letter_topic())),
-        (true, "1 partitions")
+        (true, "1 partition")
     );
     assert!(finding(&object, &format!("group {}", shop.group())).0);
     let (ok, sample) = finding(&object, &format!("sample of {} for orders@1", shop.topic));
@@ -286,7 +286,8 @@ async fn a_plan_to_retire_says_what_is_in_use_and_drops_nothing() {
     assert_eq!(plan["tables"], serde_json::json!([{ "table": "customers__v1", "rows": 20 }]));
     assert_eq!(plan["open_dead_letters"], 1);
     assert_eq!(shop.customers().await, expected);
-    shop.place.run(&["retire", "orders@2"]).expect_code(4);
+    let unknown = shop.place.run(&["retire", "orders@2"]).expect_code(2);
+    assert!(unknown.stderr.contains("no projection orders@2; known: orders@1"), "{}", unknown.stderr);
 
     let done = json(&shop.place.run(&["retire", "orders@1", "--execute", "--json"]).expect_code(0));
     assert_eq!(done["executed"], true);
@@ -306,8 +307,9 @@ async fn a_fault_of_the_log_is_never_answered_with_resume() {
     shop.pay(80, 5).await;
     let stuck = shop.place.run(&["run", "--until-caught-up"]).expect_code(1);
     let status = shop.place.run(&["status"]).expect_code(0);
-    for text in [stuck.stderr, status.stdout] {
-        assert!(text.contains("projector retire orders@1 --execute"), "{text}");
+    let said: Vec<&str> = stuck.stderr.lines().skip_while(|line| !line.starts_with("error: ")).collect();
+    for text in [said.join("\n"), status.stdout] {
+        assert_eq!(text.matches("projector retire orders@1 --execute").count(), 1, "{text}");
         assert!(!text.contains("projector resume"), "{text}");
     }
     let partition = format!("{}:0", shop.topic);
@@ -345,5 +347,61 @@ async fn what_run_makes_in_the_store_is_told_once() {
     let again = shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
     assert!(!again.stderr.contains("made "), "{}", again.stderr);
     shop.database.run(&format!("drop schema {schema} cascade")).await;
+    shop.database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_projection_is_wrong_usage_and_a_store_without_layout_is_not_ready() {
+    let shop = Shop::open(1).await;
+    let asking = [
+        ["status", "orders"].as_slice(),
+        &["status", "orders@1", "--json"],
+        &["dlq", "list", "orders"],
+        &["dlq", "show", "t:0:0", "--projection", "orders"],
+        &["resume", "orders"],
+        &["retire", "orders@1"],
+        &["retire", "orders@1", "--json"],
+    ];
+    for verb in
+        asking.iter().chain(&[["status"].as_slice(), &["status", "--json"], &["dlq", "list", "--json"]])
+    {
+        let refused = shop.place.run(verb).expect_code(4);
+        assert!(
+            refused.stderr.contains("has not been laid out") && refused.stderr.contains("projector run"),
+            "{refused:?}"
+        );
+        let is_json = verb.contains(&"--json");
+        assert!(!is_json || json(&refused)["exit_code"] == 4, "{refused:?}");
+    }
+
+    shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
+    shop.place.run(&["status", "orders@1"]).expect_code(0);
+    shop.place.run(&["dlq", "list", "orders@1"]).expect_code(0);
+    let stuck = shop.place.run(&["resume", "orders@1"]).expect_code(4);
+    assert!(stuck.stderr.contains("no partition of orders@1 is quarantined"), "{}", stuck.stderr);
+    for verb in asking {
+        let verb: Vec<String> = verb.iter().map(|word| word.replace("orders", "order")).collect();
+        let verb: Vec<&str> = verb.iter().map(String::as_str).collect();
+        let unknown = shop.place.run(&verb).expect_code(2);
+        assert!(
+            unknown.stderr.contains("no projection order") && unknown.stderr.contains("known: orders@1"),
+            "{unknown:?}"
+        );
+    }
+    shop.place.run(&["resume", "orders@2"]).expect_code(2);
+    let unknown = shop.place.run(&["run", "orders@1"]).expect_code(2);
+    assert!(unknown.stderr.contains("no projection orders@1; known: orders"), "{}", unknown.stderr);
+
+    shop.place.run(&["retire", "orders@1", "--execute"]).expect_code(0);
+    for verb in asking {
+        let refused = shop.place.run(verb).expect_code(4);
+        assert!(refused.stderr.contains("is not registered in this store"), "{refused:?}");
+    }
+    let empty = shop.place.run(&["status"]).expect_code(0);
+    assert!(empty.stdout.contains("`projector run` registers"), "{}", empty.stdout);
+    assert_eq!(
+        json(&shop.place.run(&["status", "--json"]).expect_code(0))["projections"],
+        serde_json::json!([])
+    );
     shop.database.drop().await;
 }

@@ -122,8 +122,8 @@ pub(super) async fn chosen_projections(
         projections.iter().map(|projection| projection.declaration().name.as_str()).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(AppError::Configuration {
-            problem: format!("no projection is called {unknown}"),
-            fix: format!("the configuration has {}", known.join(", ")),
+            problem: format!("no projection {unknown}"),
+            fix: format!("known: {}", known.join(", ")),
         });
     }
     projections.retain(|projection| names.is_empty() || names.contains(&projection.declaration().name));
@@ -132,7 +132,13 @@ pub(super) async fn chosen_projections(
 
 /// The error as a mistake in a file, where it is about the SQL of a view there.
 pub(super) fn placed(error: AppError, projections: &[Arc<YamlProjection>]) -> AppError {
-    let AppError::Prepare(PrepareError::Store(StoreError::View { view, problem, fix })) = &error else {
+    let AppError::Prepare(
+        PrepareError::Store(source @ StoreError::View { .. }) | PrepareError::Register { source, .. },
+    ) = &error
+    else {
+        return error;
+    };
+    let StoreError::View { view, problem, fix } = source else {
         return error;
     };
     let place = projections.iter().find_map(|projection| {

@@ -173,9 +173,11 @@ impl Sample {
             );
         }
         if lost > 0 {
-            let fate = match on_error {
-                OnError::DeadLetter => "would become dead letters",
-                OnError::Quarantine => "would stop their partitions",
+            let fate = match (on_error, lost) {
+                (OnError::DeadLetter, 1) => "would become a dead letter",
+                (OnError::DeadLetter, _) => "would become dead letters",
+                (OnError::Quarantine, 1) => "would stop its partition",
+                (OnError::Quarantine, _) => "would stop their partitions",
             };
             let _ = write!(text, "; {lost} {fate}");
             for (count, at, fault) in self.faults.values() {

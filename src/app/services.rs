@@ -10,6 +10,7 @@ use super::sample;
 use super::{Purpose, chain, open_registry, open_store};
 use crate::cli::exit::{advice_on_kafka, advice_on_store};
 use crate::config::settings::{DdlMode, Settings};
+use crate::count::counted;
 use crate::decode::SchemaId;
 use crate::decode::registry::{RegistryError, Schemas};
 use crate::projection::spec::YamlProjection;
@@ -205,7 +206,9 @@ async fn check_topics(
         let topics: Vec<String> = declaration.sources.iter().map(|source| source.topic.clone()).collect();
         let result = match cluster.committed_partitions(&group, &topics).await {
             Ok(0) => Ok("may be described; it has committed nothing yet".to_owned()),
-            Ok(count) => Ok(format!("may be described; it has committed offsets of {count} partitions")),
+            Ok(count) => {
+                Ok(format!("may be described; it has committed offsets of {}", counted(count, "partition")))
+            }
             // The topic's own finding says so.
             Err(SourceError::MissingTopic { .. }) => continue,
             Err(error) => Err(kafka_error(&error)),
@@ -218,7 +221,7 @@ async fn check_topics(
 async fn partitions(cluster: &KafkaCluster, topic: &str) -> Result<String, SourceError> {
     let described = cluster.describe(&[topic.to_owned()]).await?;
     let count: usize = described.values().map(|about| about.partitions.len()).sum();
-    Ok(format!("{count} partitions"))
+    Ok(counted(count, "partition"))
 }
 
 /// Asks for an id that no registry gives: any answer to that shows that it can be asked, with these credentials.

@@ -11,6 +11,7 @@ use super::exit::{Exit, Failure, MistakeObject};
 use super::output::printable;
 use crate::app::{self, CheckedProjection, ServiceFinding};
 use crate::config::yaml::Mistake;
+use crate::count::counted;
 use crate::projection::{Declaration, KeyFormat, Ownership, SchemaOrigin, Start, ValueFormat};
 
 /// Arguments of `check`.
@@ -151,21 +152,20 @@ fn text(mistakes: &[Mistake], checked: &[CheckedProjection], services: &[Service
     let warnings: usize = checked.iter().map(|projection| projection.warnings.len()).sum();
     let failing = services.iter().filter(|finding| !finding.ok).count();
     let _ = match (mistakes.len(), failing) {
-        (0, 0) => writeln!(text, "no mistakes{}", plural_after(warnings, "warning")),
-        (0, failing) => writeln!(text, "{failing} of {} services are not as needed", services.len()),
+        (0, 0) => writeln!(text, "no mistakes{}", and_counted(warnings, "warning")),
+        (0, failing) => {
+            let verb = if failing == 1 { "is" } else { "are" };
+            writeln!(text, "{failing} of {} {verb} not as needed", counted(services.len(), "finding"))
+        }
         (count, _) => {
-            writeln!(text, "{}{}", plural(count, "mistake"), plural_after(warnings, "warning"))
+            writeln!(text, "{}{}", counted(count, "mistake"), and_counted(warnings, "warning"))
         }
     };
     text
 }
 
-fn plural(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-}
-
-fn plural_after(count: usize, noun: &str) -> String {
-    if count == 0 { String::new() } else { format!(", {}", plural(count, noun)) }
+fn and_counted(count: usize, noun: &str) -> String {
+    if count == 0 { String::new() } else { format!(", {}", counted(count, noun)) }
 }
 
 fn summary(projection: &ProjectionObject) -> String {
@@ -183,9 +183,9 @@ fn summary(projection: &ProjectionObject) -> String {
             "  writes  {} ({}, {}, key {}{})",
             table.stored_as,
             table.rows,
-            plural(table.columns, "column"),
+            counted(table.columns, "column"),
             table.primary_key.join(", "),
-            plural_after(table.indexes, "index").replace("indexs", "indexes")
+            and_counted(table.indexes, "index")
         );
     }
     let views = if projection.views.is_empty() { "nothing".to_owned() } else { projection.views.join(", ") };

@@ -105,10 +105,9 @@ async fn find(settings: &Settings, what: Option<&str>) -> Result<Vec<Arc<Declara
     let names: Vec<String> = declarations.iter().map(|declaration| declaration.name.clone()).collect();
     declarations.retain(|declaration| declaration.name == what);
     if declarations.is_empty() {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         return Err(Failure::usage(
-            format!("no projection is named {what}"),
-            crate::config::yaml::suggestion(what, &names),
+            format!("no projection {what}; known: {}", names.join(", ")),
+            "name one of those, or a file",
         ));
     }
     Ok(declarations)

@@ -10,6 +10,7 @@ use super::exit::{Exit, Failure};
 use super::output::{Progress, table};
 use super::{Context, signals};
 use crate::app::{self, DemoOptions, DemoReport, DemoWatcher};
+use crate::count::counted;
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
@@ -67,8 +68,12 @@ fn text(report: &DemoReport) -> String {
     }
     let _ = writeln!(
         text,
-        "{} events, {} rows, {} dead letters, lag {}, {:.1} s",
-        report.events, report.rows, report.dead_letters, report.lag, report.seconds
+        "{}, {}, {}, lag {}, {:.1} s",
+        counted(report.events, "event"),
+        counted(report.rows, "row"),
+        counted(report.dead_letters, "dead letter"),
+        report.lag,
+        report.seconds
     );
     match &report.difference {
         None => text.push_str("the rows equal those of an independent model\n"),

@@ -8,7 +8,10 @@ use serde::Serialize;
 
 use super::exit::{Exit, Failure};
 use super::output::{printable, table};
+use super::registered::expect_registered;
 use super::{Context, names};
+use crate::config::settings::Settings;
+use crate::count::counted;
 use crate::fault::Reason;
 use crate::record::{RecordCoordinates, RecordTimestamp, TopicPartition};
 use crate::status::report::time_of_millis;
@@ -36,9 +39,9 @@ Examples:
   projector dlq list product_catalogue --reason value_too_long
   projector dlq list --partition shop.products:3 --state all --limit 1000 --json")]
 struct ListArgs {
-    /// Of this projection only
-    #[arg(value_name = "NAME")]
-    name: Option<String>,
+    /// Of this projection, or version, only
+    #[arg(value_name = "NAME[@VERSION]", value_parser = names::selection)]
+    name: Option<names::Selection>,
     /// Of this partition only
     #[arg(long, value_name = "TOPIC:PARTITION", value_parser = names::partition)]
     partition: Option<TopicPartition>,
@@ -64,9 +67,9 @@ struct ShowArgs {
     /// The record
     #[arg(value_name = "TOPIC:PARTITION:OFFSET", value_parser = names::coordinates)]
     record: RecordCoordinates,
-    /// Of this projection only
-    #[arg(long, value_name = "NAME")]
-    projection: Option<String>,
+    /// Of this projection, or version, only
+    #[arg(long, value_name = "NAME[@VERSION]", value_parser = names::selection)]
+    projection: Option<names::Selection>,
     /// Print key, value and headers: as text where they are UTF-8, else in hexadecimal
     #[arg(long)]
     payload: bool,
@@ -147,17 +150,31 @@ struct BytesObject {
 pub(super) async fn dlq(context: &Context, args: DlqArgs) -> Result<Exit, Failure> {
     let settings = context.settings()?;
     let store = context.store(&settings).await?;
-    let result = match args.verb {
-        DlqVerb::List(args) => list(context, args, &store).await,
-        DlqVerb::Show(args) => show(context, args, &store).await,
-    };
+    let result = perform(context, args.verb, &settings, &store).await;
     store.close().await;
     result
 }
 
+async fn perform(
+    context: &Context,
+    verb: DlqVerb,
+    settings: &Settings,
+    store: &SharedStore,
+) -> Result<Exit, Failure> {
+    let (DlqVerb::List(ListArgs { name, .. }) | DlqVerb::Show(ShowArgs { projection: name, .. })) = &verb;
+    if let Some(name) = name {
+        expect_registered(store, settings, name).await?;
+    }
+    match verb {
+        DlqVerb::List(args) => list(context, args, store).await,
+        DlqVerb::Show(args) => show(context, args, store).await,
+    }
+}
+
 async fn list(context: &Context, args: ListArgs, store: &SharedStore) -> Result<Exit, Failure> {
     let filter = DeadLetterFilter {
-        projection: args.name,
+        version: args.name.as_ref().and_then(|name| name.version),
+        projection: args.name.map(|name| name.projection),
         partition: args.partition,
         reason: args.reason,
         state: Some(args.state).filter(|state| state != "all"),
@@ -185,7 +202,8 @@ async fn list(context: &Context, args: ListArgs, store: &SharedStore) -> Result<
 
 async fn show(context: &Context, args: ShowArgs, store: &SharedStore) -> Result<Exit, Failure> {
     let filter = DeadLetterFilter {
-        projection: args.projection,
+        version: args.projection.as_ref().and_then(|name| name.version),
+        projection: args.projection.map(|name| name.projection),
         partition: Some(args.record.topic_partition.clone()),
         offset: Some(args.record.offset.get()),
         limit: 100,
@@ -279,17 +297,13 @@ fn readable(bytes: &[u8]) -> BytesObject {
 fn listed(letters: &[StoredDeadLetter]) -> String {
     let rows = letters.iter().map(|stored| {
         let (letter, fault) = (&stored.letter, &stored.letter.fault);
-        let detail = match &fault.column {
-            Some(column) => format!("{column}: {}", fault.detail),
-            None => fault.detail.clone(),
-        };
         vec![
             time_of_micros(stored.created_at),
             letter.version.to_string(),
             letter.record.coordinates.to_string(),
             fault.stage.to_string(),
             fault.reason.to_string(),
-            detail,
+            fault.explained(),
         ]
     });
     table(&["written", "projection", "record", "stage", "reason", "detail"], &[], rows)
@@ -304,7 +318,7 @@ fn shown(letter: &DeadLetterObject) -> String {
             let _ = writeln!(text, "  {name:<13} {}", printable(&value));
         }
     };
-    let bytes = |count: Option<usize>| count.map_or("null".to_owned(), |count| format!("{count} bytes"));
+    let bytes = |count: Option<usize>| count.map_or("null".to_owned(), |count| counted(count, "byte"));
     fact("projection", Some(format!("{}@{}", letter.projection, letter.version)));
     fact("state", Some(letter.state.clone()));
     fact("stage", Some(letter.stage.to_owned()));

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::app::AppError;
 use crate::config::yaml::Mistake;
+use crate::count::counted;
 use crate::http::HttpError;
 use crate::pipeline::service::PrepareError;
 use crate::status::StatusError;
@@ -103,9 +104,9 @@ impl Failure {
                 for mistake in mistakes {
                     let _ = writeln!(text, "{mistake}");
                 }
-                let (noun, them) = if mistakes.len() == 1 { ("mistake", "it") } else { ("mistakes", "them") };
-                let _ =
-                    writeln!(text, "error: {} {noun}; mend {them} and run `projector check`", mistakes.len());
+                let them = if mistakes.len() == 1 { "it" } else { "them" };
+                let count = counted(mistakes.len(), "mistake");
+                let _ = writeln!(text, "error: {count}; mend {them} and run `projector check`");
             }
             Self::Error { error, next, .. } => {
                 let _ = writeln!(text, "error: {error}");
@@ -125,7 +126,7 @@ impl Failure {
     pub fn object(&self) -> FailureObject {
         match self {
             Self::Mistakes(mistakes) => FailureObject {
-                error: format!("{} mistakes", mistakes.len()),
+                error: counted(mistakes.len(), "mistake"),
                 because: vec![],
                 next: Some("mend them and run `projector check`".into()),
                 mistakes: mistakes.iter().map(MistakeObject::of).collect(),
@@ -205,7 +206,9 @@ impl From<AppError> for Failure {
                 (Exit::Failed, Some("see why the system ended the listener, and start again".into()))
             }
             // What is wrong before joining ends the process as a matter of configuration.
-            AppError::Prepare(PrepareError::Store(source)) => (Exit::Usage, of_store(source).1),
+            AppError::Prepare(PrepareError::Store(source) | PrepareError::Register { source, .. }) => {
+                (Exit::Usage, of_store(source).1)
+            }
             AppError::Prepare(PrepareError::Kafka(source)) => (Exit::Usage, of_kafka(source).1),
             AppError::Configuration { .. }
             | AppError::Http(HttpError::Bind { .. })

@@ -11,6 +11,7 @@ mod dlq;
 pub mod exit;
 pub mod names;
 pub mod output;
+mod registered;
 mod resume;
 mod retire;
 mod run;
@@ -25,7 +26,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::app::{self, Purpose};
 use crate::config::settings::Settings;
 use crate::status::Catalogue;
-use crate::store::SharedStore;
+use crate::store::{LayoutState, SharedStore};
 use crate::telemetry::logs::{self, LogFormat, LogLevel};
 use exit::{Exit, Failure};
 use output::{Output, Shape, complain};
@@ -116,9 +117,20 @@ impl Context {
         Ok(app::load_settings(self.config.as_deref())?)
     }
 
-    /// Opens the store to look, or to leave a request.
+    /// Opens the store to look, or to leave a request. One that no run has laid out yet is refused.
     async fn store(&self, settings: &Settings) -> Result<SharedStore, Failure> {
-        Ok(app::open_store(settings, Purpose::Inspect).await?)
+        let store = app::open_store(settings, Purpose::Inspect).await?;
+        let layout = store.layout().await;
+        if layout == Ok(LayoutState::Present) {
+            return Ok(store);
+        }
+        store.close().await;
+        layout?;
+        Err(Failure::refused(
+            "the store has not been laid out: the projector's tables are not there",
+            "`projector run` makes them (with `store.ddl: verify`, somebody does, from `projector ddl`); if that has been \
+             done, correct `store.url` or `store.schema`",
+        ))
     }
 
     /// Views and limits from those projection files that can be read; the others are shown without.

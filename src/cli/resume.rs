@@ -5,9 +5,11 @@ use serde::Serialize;
 
 use super::exit::{Exit, Failure};
 use super::output::table;
+use super::registered::expect_registered;
 use super::{Context, names};
+use crate::config::settings::Settings;
 use crate::record::TopicPartition;
-use crate::store::{OperatorAction, ResumeOutcome, ResumeRequest, ResumeState};
+use crate::store::{OperatorAction, ResumeOutcome, ResumeRequest, ResumeState, SharedStore};
 
 /// Arguments of `resume`.
 #[derive(Debug, Args)]
@@ -20,9 +22,9 @@ Examples:
   projector resume product_catalogue --partition shop.products:3 --dead-letter
                                       the record becomes a dead letter, and the partition goes on behind it")]
 pub(super) struct ResumeArgs {
-    /// The projection
-    #[arg(value_name = "NAME")]
-    name: String,
+    /// The projection, or one version of it
+    #[arg(value_name = "NAME[@VERSION]", value_parser = names::selection)]
+    name: names::Selection,
     /// This partition only
     #[arg(long, value_name = "TOPIC:PARTITION", value_parser = names::partition)]
     partition: Option<TopicPartition>,
@@ -49,28 +51,42 @@ struct ResumedObject {
 pub(super) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, Failure> {
     let settings = context.settings()?;
     let store = context.store(&settings).await?;
-    let action = if args.dead_letter { OperatorAction::ResumeWithDeadLetter } else { OperatorAction::Resume };
-    let request = ResumeRequest { projection: args.name, partition: args.partition, action };
-    let outcomes = store.request_resume(&request).await;
+    let outcomes = request(&store, &settings, &args).await;
     store.close().await;
     let outcomes = outcomes?;
     if outcomes.is_empty() {
-        let what = match &request.partition {
-            Some(partition) => format!("partition {partition} of {} is not quarantined", request.projection),
-            None => format!("no partition of {} is quarantined", request.projection),
+        let what = match &args.partition {
+            Some(partition) => format!("partition {partition} of {} is not quarantined", args.name),
+            None => format!("no partition of {} is quarantined", args.name),
         };
         return Err(Failure::refused(
             what,
-            format!("`projector status {} -v` shows its partitions", request.projection),
+            format!("`projector status {} -v` shows its partitions", args.name),
         ));
     }
     if context.is_json() {
         let partitions = outcomes.iter().map(object).collect();
-        context.output.json(&ResumeObject { projection: request.projection, partitions })?;
+        context.output.json(&ResumeObject { projection: args.name.projection, partitions })?;
     } else {
         context.output.text(&text(&outcomes))?;
     }
     Ok(Exit::Done)
+}
+
+async fn request(
+    store: &SharedStore,
+    settings: &Settings,
+    args: &ResumeArgs,
+) -> Result<Vec<ResumeOutcome>, Failure> {
+    expect_registered(store, settings, &args.name).await?;
+    let action = if args.dead_letter { OperatorAction::ResumeWithDeadLetter } else { OperatorAction::Resume };
+    let request = ResumeRequest {
+        projection: args.name.projection.clone(),
+        version: args.name.version,
+        partition: args.partition.clone(),
+        action,
+    };
+    Ok(store.request_resume(&request).await?)
 }
 
 fn object(outcome: &ResumeOutcome) -> ResumedObject {

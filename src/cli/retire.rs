@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use super::exit::{Exit, Failure};
 use super::output::table;
+use super::registered::expect_registered;
 use super::{Context, names};
-use crate::store::{RetirePlan, VersionKey};
+use crate::config::settings::Settings;
+use crate::store::{RetirePlan, SharedStore, VersionKey};
 use crate::versions::{self, Retirement};
 
 /// Arguments of `retire`.
@@ -58,7 +60,7 @@ pub(super) async fn retire(context: &Context, args: &RetireArgs) -> Result<Exit,
     let settings = context.settings()?;
     let store = context.store(&settings).await?;
     let how = if args.execute { Retirement::Execute } else { Retirement::Plan };
-    let plan = versions::retire(&store, &args.version, how).await;
+    let plan = plan(&store, &settings, &args.version, how).await;
     store.close().await;
     let plan = plan?;
     if context.is_json() {
@@ -67,6 +69,16 @@ pub(super) async fn retire(context: &Context, args: &RetireArgs) -> Result<Exit,
         context.output.text(&text(&plan, how))?;
     }
     Ok(Exit::Done)
+}
+
+async fn plan(
+    store: &SharedStore,
+    settings: &Settings,
+    version: &VersionKey,
+    how: Retirement,
+) -> Result<RetirePlan, Failure> {
+    expect_registered(store, settings, &names::Selection::from(version)).await?;
+    Ok(versions::retire(store, version, how).await?)
 }
 
 fn object(plan: &RetirePlan, how: Retirement) -> RetireObject {

@@ -11,7 +11,7 @@ use super::exit::{Exit, Failure};
 use super::output::{Output, Progress, Shape, complain};
 use super::{Context, signals};
 use crate::app::{self, CatchUp, RunOptions, RunOutcome, RunWatcher, Totals, Until};
-use crate::status::report::deciding_command;
+use crate::count::counted;
 use crate::store::VersionKey;
 
 /// Arguments of `run`.
@@ -91,9 +91,9 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<Exit, Failur
 /// What was done, for people.
 fn summary(totals: Totals) -> String {
     let Totals { records, dead_letters, ignored } = totals;
-    let mut text = format!("{records} records");
+    let mut text = counted(records, "record");
     if dead_letters > 0 {
-        let _ = write!(text, ", {dead_letters} of them dead letters (`projector dlq list`)");
+        let _ = write!(text, ", {} (`projector dlq list`)", counted(dead_letters, "dead letter"));
     }
     if ignored > 0 {
         let _ = write!(text, ", {ignored} without a handler");
@@ -137,7 +137,7 @@ fn told(context: &Context, outcome: &RunOutcome, totals: Totals) -> Result<Exit,
                     "error: {version} {partition} is quarantined: {}: {}",
                     why.reason, why.detail
                 ));
-                complain(&format!("  next: {}", deciding_command(version, partition, why)));
+                complain(&format!("  next: {}", why.decided_by(version, partition)));
             }
         }
         RunOutcome::NotLive(versions) => {

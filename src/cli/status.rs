@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::Context;
 use super::exit::{Exit, Failure};
 use super::output::{Shape, number, printable, seconds, table};
+use super::registered::expect_registered;
+use super::{Context, names};
 use crate::status::report::now_millis;
 use crate::status::{Catalogue, ProjectionReport, Reports};
 use crate::store::SharedStore;
@@ -26,9 +27,9 @@ Examples:
   projector status --json | jq '.projections[].versions[].state'
   projector status --watch                     again every two seconds")]
 pub(super) struct StatusArgs {
-    /// This projection only
-    #[arg(value_name = "NAME")]
-    name: Option<String>,
+    /// This projection, or version, only
+    #[arg(value_name = "NAME[@VERSION]", value_parser = names::selection)]
+    name: Option<names::Selection>,
     /// Show it again every two seconds, until interrupted
     #[arg(long, conflicts_with = "json")]
     watch: bool,
@@ -40,7 +41,14 @@ pub(super) async fn status(context: &Context, args: &StatusArgs) -> Result<Exit,
     let settings = context.settings()?;
     let catalogue = Context::catalogue(&settings);
     let store = context.store(&settings).await?;
-    let result = show(context, args, &store, &catalogue).await;
+    let is_there = match &args.name {
+        Some(name) => expect_registered(&store, &settings, name).await,
+        None => Ok(()),
+    };
+    let result = match is_there {
+        Ok(()) => show(context, args, &store, &catalogue).await,
+        Err(failure) => Err(failure),
+    };
     store.close().await;
     result
 }
@@ -70,15 +78,11 @@ async fn show(
 }
 
 async fn read(args: &StatusArgs, store: &SharedStore, catalogue: &Catalogue) -> Result<Reports, Failure> {
-    let partitions = store.status(args.name.as_deref()).await?;
-    let reports = Reports::of(&partitions, catalogue, now_millis());
-    match &args.name {
-        Some(name) if reports.projections.is_empty() => Err(Failure::refused(
-            format!("the store knows no projection named {name}"),
-            "`projector status` lists what is there; `projector run` registers what is not",
-        )),
-        _ => Ok(reports),
+    let mut partitions = store.status(args.name.as_ref().map(|name| name.projection.as_str())).await?;
+    if let Some(name) = &args.name {
+        partitions.retain(|partition| name.has(&partition.version));
     }
+    Ok(Reports::of(&partitions, catalogue, now_millis()))
 }
 
 fn text(reports: &Reports, with_partitions: bool) -> String {
@@ -132,9 +136,7 @@ fn reasons(reports: &Reports) -> Vec<(String, String)> {
                 if let Some(decide) = &partition.decide {
                     let detail = partition.detail.as_deref().unwrap_or_default();
                     let name = format!("  {}:{}", partition.topic, partition.partition);
-                    let is_said = detail.contains(decide);
-                    let decide = if is_said { String::new() } else { format!("; decide with `{decide}`") };
-                    reasons.push((name, format!("{detail}{decide}")));
+                    reasons.push((name, format!("{detail}; decide with `{decide}`")));
                 }
             }
         }
@@ -249,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_the_log_shows_its_way_out_once_and_no_resume() {
-        let detail = "2 records are gone; `projector retire catalogue@1 --execute` drops the version";
+        let detail = "gone: 2 records";
         let why = Quarantine { reason: Quarantine::LOG_EXPIRED.into(), detail: detail.into() };
         let shown = shown(&[PartitionStatus { quarantine: Some(why), ..partition(1) }]);
         assert!(shown.matches("projector retire catalogue@1 --execute").count() == 1, "{shown}");

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::SchemaId;
 use super::flaw::Flaw;
+use crate::count::counted;
 use crate::fault::Reason;
 use crate::projection::ValueFormat;
 
@@ -36,8 +37,8 @@ fn id_of(value: &[u8]) -> Option<SchemaId> {
 fn bad_frame(value: &[u8]) -> Flaw {
     let found = match value.first() {
         None => "it is empty, which is not the same as null".to_owned(),
-        Some(0) => format!("it has {} bytes", value.len()),
-        Some(first) => format!("its first byte is {first:#04x} and it has {} bytes", value.len()),
+        Some(0) => format!("it has {}", counted(value.len(), "byte")),
+        Some(first) => format!("its first byte is {first:#04x} and it has {}", counted(value.len(), "byte")),
     };
     let detail = format!(
         "not in the Confluent frame (a zero byte and a schema id of four bytes): {found}; \

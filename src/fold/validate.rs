@@ -220,7 +220,7 @@ fn fit_text(value: Value, max_chars: Option<u32>) -> Result<Datum, Misfit> {
         if text.len() > max {
             let length = text.chars().count();
             if length > max {
-                let detail = format!("the text has {length} characters, {max} are allowed");
+                let detail = format!("the text has {length} characters, at most {max} fit");
                 return Err(Misfit(Reason::ValueTooLong, detail));
             }
         }

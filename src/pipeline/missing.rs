@@ -84,11 +84,9 @@ async fn stop(
     let why = Quarantine {
         reason: Quarantine::TOPIC_RECREATED.to_owned(),
         detail: format!(
-            "position {} belongs to a partition that the topic, which has {} now, does not have: it was made anew with fewer; \
-             `projector retire {} --execute` drops the version so that it can be built anew",
+            "position {} belongs to a partition that the topic, which has {} now, does not have: it was made anew with fewer",
             row.fence.position,
-            topic.partitions.len(),
-            parts.version
+            topic.partitions.len()
         ),
     };
     let advance = Advance {

@@ -5,6 +5,7 @@
 //! then ends the process. [`Service::run`] joins and applies until it is told to stop; what goes wrong then is waited for.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,17 @@ pub enum PrepareError {
     /// The store refuses, or holds something else than what is declared.
     #[error("cannot prepare the read store")]
     Store(#[source] StoreError),
+    /// The store does not register a version.
+    #[error("cannot register {version}{}", .file.as_ref().map(|file| format!(" of {}", file.display())).unwrap_or_default())]
+    Register {
+        /// The version.
+        version: String,
+        /// The file that declares it, where there is one.
+        file: Option<PathBuf>,
+        /// Why not.
+        #[source]
+        source: StoreError,
+    },
     /// Kafka refuses, or a topic is missing.
     #[error("cannot prepare the topics")]
     Kafka(#[source] SourceError),
@@ -170,7 +182,16 @@ impl Service {
             }
             let log = LogIdentity { cluster_id: cluster_id.clone(), consumer_group: group.clone() };
             let registration = Registration { declaration: declaration.clone(), log, partitions };
-            if waiting(stop, "the read store", || store.register(&registration)).await? == Registered::New {
+            let registered = waiting(stop, "the read store", || store.register(&registration)).await;
+            let registered = registered.map_err(|error| match error {
+                PrepareError::Store(source) => PrepareError::Register {
+                    version: declaration.label(),
+                    file: projection.file().map(Path::to_owned),
+                    source,
+                },
+                error => error,
+            })?;
+            if registered == Registered::New {
                 tracing::info!(version = declaration.label(), group, "registered");
             }
             versions.push(Arc::new(VersionParts::new(projection, group, outside.schemas.clone(), decoders)));

@@ -449,7 +449,8 @@ async fn a_quarantine_stops_its_partition_only_and_outlives_a_restart() {
         (row.readable_end == Some(NextOffset::new(3)) && row.oldest_pending_at == Some(TIME)).then_some(())
     })
     .await;
-    let request = |action| ResumeRequest { projection: "payments".to_owned(), partition: None, action };
+    let request =
+        |action| ResumeRequest { projection: "payments".to_owned(), version: None, partition: None, action };
     // Without anything mended, the same record stops it again, and the request is used up.
     scene.store.request_resume(&request(OperatorAction::Resume)).await.expect("asked");
     eventually("another quarantine", || async {
@@ -480,6 +481,7 @@ async fn letting_one_record_pass_lets_no_other_pass() {
     quarantined_at(1).await;
     let request = ResumeRequest {
         projection: "payments".to_owned(),
+        version: None,
         partition: None,
         action: OperatorAction::ResumeWithDeadLetter,
     };
@@ -513,8 +515,12 @@ async fn a_topic_that_was_made_anew_is_never_gone_on_with() {
     assert_eq!(row.quarantine.map(|why| why.reason), Some("topic_recreated".to_owned()));
     assert_eq!(scene.cents().await["a"], "3");
     // No command but starting over goes on from there.
-    let request =
-        ResumeRequest { projection: "payments".to_owned(), partition: None, action: OperatorAction::Resume };
+    let request = ResumeRequest {
+        projection: "payments".to_owned(),
+        version: None,
+        partition: None,
+        action: OperatorAction::Resume,
+    };
     let answer = scene.store.request_resume(&request).await;
     assert!(matches!(answer, Err(StoreError::Refused { .. })), "{answer:?}");
     scene.end().await;

@@ -261,15 +261,14 @@ impl Writer<'_> {
                             runs.push((from, to));
                         }
                         OnError::Quarantine => {
-                            let why = quarantine_for(&self.version, part.batch.record(from), &fault);
+                            let why = Quarantine::of_record(&part.batch.record(from).coordinates, &fault);
                             return self.quarantine(part, from, why, durable).await;
                         }
                     }
                 }
                 // A record whose changes are not even tried any more, or no record at all.
                 Attempt::Refused(fault) => {
-                    let why =
-                        bug_quarantine(&self.version, &format!("the store refuses a dead letter: {fault}"));
+                    let why = Quarantine::of_bug(&format!("the store refuses a dead letter: {fault}"));
                     return self.quarantine(part, from, why, durable).await;
                 }
                 Attempt::Bug(error) if to > from && part.may_pass(from) && !part.batch.is_buried(from) => {
@@ -278,7 +277,7 @@ impl Writer<'_> {
                     runs.push((from, to));
                 }
                 Attempt::Bug(error) => {
-                    let why = bug_quarantine(&self.version, &error.to_string());
+                    let why = Quarantine::of_bug(&error.to_string());
                     return self.quarantine(part, from, why, durable).await;
                 }
                 Attempt::Failed(error, wait) => {
@@ -503,34 +502,5 @@ fn failed(part: Part, error: StoreError, wait: Wait) -> PartResult {
         fence: part.fence,
         durable: Durable::default(),
         end: PartEnd::Failed { error, wait, left: Box::new(part) },
-    }
-}
-
-/// The quarantine that a record causes.
-#[must_use]
-pub fn quarantine_for(
-    version: &VersionKey,
-    record: &crate::record::Record,
-    fault: &RecordFault,
-) -> Quarantine {
-    let at = &record.coordinates;
-    let command = format!("projector resume {} --partition {}", version.projection, at.topic_partition);
-    Quarantine {
-        reason: fault.reason.as_str().to_owned(),
-        detail: format!(
-            "record {at}: {fault}; `{command}` tries it again, with `--dead-letter` it is passed"
-        ),
-    }
-}
-
-/// The quarantine for something that must not happen.
-#[must_use]
-pub fn bug_quarantine(version: &VersionKey, detail: &str) -> Quarantine {
-    let command = format!("projector resume {}", version.projection);
-    Quarantine {
-        reason: Quarantine::BUG.to_owned(),
-        detail: format!(
-            "{detail}; please report it; `{command}` tries again, with `--dead-letter` the record is passed"
-        ),
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Declaration, KeyFormat, Ownership, Start, TypeRule, ValueFormat, ViewBody, Wanted};
+use crate::count::counted;
 
 /// Describes sources, tables and views, one line each; the text ends with a line break.
 #[must_use]
@@ -21,9 +22,9 @@ pub fn describe(declaration: &Declaration) -> String {
         };
         let _ = writeln!(
             out,
-            "  writes {} ({} columns, key {}): {owned}",
+            "  writes {} ({}, key {}): {owned}",
             table.physical_name(declaration.version),
-            table.columns.len(),
+            counted(table.columns.len(), "column"),
             key.join(", ")
         );
     }

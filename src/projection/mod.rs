@@ -13,7 +13,7 @@ pub mod table;
 pub mod value;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use change::{Changes, EventChange, Operation};
@@ -41,6 +41,11 @@ pub trait Projection: Send + Sync + 'static {
     /// # Errors
     /// The event cannot be used; `on_error` of the declaration decides what happens. Details quote no value.
     fn map(&self, event: &Event<'_>, changes: &mut Changes) -> Result<Mapped, RecordFault>;
+
+    /// The file that it was read from, for messages; `None` of a projection written in Rust.
+    fn file(&self) -> Option<&Path> {
+        None
+    }
 }
 
 /// What mapping made of an event that is usable.

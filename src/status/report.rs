@@ -10,8 +10,7 @@ use serde::Serialize;
 use super::lag::{age, is_observed, lag_records};
 use super::rules::{Judgement, judge, partition_state};
 use crate::projection::Declaration;
-use crate::record::TopicPartition;
-use crate::store::{PartitionStatus, Quarantine, VersionKey, VersionState};
+use crate::store::{PartitionStatus, VersionKey, VersionState};
 use crate::telemetry::{PartitionState, ViewState};
 
 /// What declarations say and the positions in the store don't: names of views, and staleness limits.
@@ -242,7 +241,7 @@ impl PartitionReport {
                 .map(|quarantine| quarantine.reason.clone())
                 .or_else(|| status.blocked.clone().filter(|_| is_observed(status))),
             detail: quarantine.map(|quarantine| quarantine.detail.clone()),
-            decide: quarantine.map(|why| deciding_command(&status.version, &status.partition, why)),
+            decide: quarantine.map(|why| why.decided_by(&status.version, &status.partition)),
             position: status.position.get(),
             readable_end: status.readable_end.map(crate::position::NextOffset::get),
             boundary: status.boundary.get(),
@@ -255,16 +254,6 @@ impl PartitionReport {
             revision: status.revision,
             open_dead_letters: status.open_dead_letters,
         }
-    }
-}
-
-/// The command that decides a quarantine. `resume` refuses faults of the log: those end with the version.
-#[must_use]
-pub fn deciding_command(version: &VersionKey, partition: &TopicPartition, why: &Quarantine) -> String {
-    if why.ends_by_resume() {
-        format!("projector resume {} --partition {partition} [--dead-letter]", version.projection)
-    } else {
-        format!("projector retire {version} --execute")
     }
 }
 
@@ -284,6 +273,7 @@ pub fn now_millis() -> i64 {
 mod tests {
     use super::super::lag::tests::{NOW, caught_up};
     use super::*;
+    use crate::store::Quarantine;
 
     fn catalogue() -> Catalogue {
         let mut catalogue = Catalogue::default();

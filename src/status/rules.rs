@@ -94,7 +94,7 @@ fn state(partitions: &[&PartitionStatus], age: f64, limit: Option<Duration>) -> 
             return (ViewState::CatchingUp, Some(why));
         }
         let why = format!(
-            "being built: {behind} of {} partitions have not reached their boundary",
+            "being built: partitions that have not reached their boundary: {behind} of {}",
             partitions.len()
         );
         return (ViewState::CatchingUp, Some(why));
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(judgement.state, ViewState::CatchingUp);
         assert_eq!(
             judgement.reason.as_deref(),
-            Some("being built: 1 of 2 partitions have not reached their boundary")
+            Some("being built: partitions that have not reached their boundary: 1 of 2")
         );
     }
 

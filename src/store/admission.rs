@@ -38,9 +38,12 @@ fn refuse_another(row: &VersionRow, registration: &Registration) -> Result<(), S
     let refused = |problem: String, fix: String| Err(StoreError::Refused { problem, fix });
     if row.digest != registration.declaration.digest {
         return refused(
-            format!("{label} is registered with another mapping: its sources, tables or events have changed"),
             format!(
-                "give the changed mapping a new version, or start over with `projector retire {label} --execute`"
+                "the store has another mapping as {label}: the sources, tables or events of the file have \
+                 changed since"
+            ),
+            format!(
+                "put the file back as it was, or start over: stop all instances, `projector retire {label} --execute`, and run again"
             ),
         );
     }

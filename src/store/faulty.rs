@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 
 use super::{
     Advance, Applied, ClaimRequest, Claimed, Condition, DeadLetterFilter, DeadLetterKey, InstanceId,
-    InstanceReport, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration,
-    ResumeOutcome, ResumeRequest, RetirePlan, Rows, SharedStore, StoreError, StoredDeadLetter, Transaction,
-    VersionKey, VersionRow,
+    InstanceReport, LayoutState, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered,
+    Registration, ResumeOutcome, ResumeRequest, RetirePlan, Rows, SharedStore, StoreError, StoredDeadLetter,
+    Transaction, VersionKey, VersionRow,
 };
 use crate::projection::Declaration;
 use crate::record::TopicPartition;
@@ -198,6 +198,10 @@ impl ReadStore for FaultyStore {
 
     async fn condition(&self, declarations: &[&Declaration]) -> Result<Condition, StoreError> {
         self.inner.condition(declarations).await
+    }
+
+    async fn layout(&self) -> Result<LayoutState, StoreError> {
+        self.inner.layout().await
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {

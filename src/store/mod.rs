@@ -12,6 +12,7 @@ pub mod error;
 pub mod faulty;
 pub mod model;
 pub mod postgres;
+mod quarantine;
 mod sql;
 pub mod sqlite;
 mod view_text;
@@ -22,6 +23,7 @@ use async_trait::async_trait;
 
 pub use error::{DatabaseCode, StoreError};
 pub use model::*;
+pub use quarantine::Quarantine;
 
 use crate::projection::Declaration;
 use crate::record::TopicPartition;
@@ -71,6 +73,9 @@ pub trait ReadStore: Send + Sync + 'static {
     /// What the store is like before anything is done to it: whether it is laid out, and what would keep
     /// [`ReadStore::lay_out`] and [`ReadStore::register`] from working that can be told by reading alone.
     async fn condition(&self, declarations: &[&Declaration]) -> Result<Condition, StoreError>;
+
+    /// Whether the projector's own tables are there; what other methods but [`ReadStore::condition`] read and write.
+    async fn layout(&self) -> Result<LayoutState, StoreError>;
 
     /// Every version that the store knows, by projection and number.
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError>;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Quarantine;
 use crate::dead_letter::DeadLetter;
 use crate::fold::FoldedTable;
 use crate::position::{Epoch, Fence, NextOffset, Revision};
@@ -189,33 +190,6 @@ pub struct PositionRow {
     pub quarantine: Option<Quarantine>,
 }
 
-/// Why a partition is quarantined. Survives restart and change of owner; ends only by a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quarantine {
-    /// A stable word: a record's reason, or `log_expired`, `log_truncated`, `topic_recreated`, `bug`.
-    pub reason: String,
-    /// The numbers and the command that decides, without values of records.
-    pub detail: String,
-}
-
-impl Quarantine {
-    /// The log no longer reaches back to the position.
-    pub const LOG_EXPIRED: &'static str = "log_expired";
-    /// The position lies beyond the end of the log, or the log was cut below it and has grown past it again.
-    pub const LOG_TRUNCATED: &'static str = "log_truncated";
-    /// The topic has another id than the position belongs to.
-    pub const TOPIC_RECREATED: &'static str = "topic_recreated";
-    /// Something happened that must not.
-    pub const BUG: &'static str = "bug";
-
-    /// Whether `resume` may end it. A fault of the log is decided otherwise: going on at the same position would skip or
-    /// mix records of two logs without a word (promise P6).
-    #[must_use]
-    pub fn ends_by_resume(&self) -> bool {
-        ![Self::LOG_EXPIRED, Self::LOG_TRUNCATED, Self::TOPIC_RECREATED].contains(&self.reason.as_str())
-    }
-}
-
 /// What the next transaction does to one partition's position row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advance {
@@ -383,6 +357,8 @@ pub enum OperatorAction {
 pub struct ResumeRequest {
     /// The projection; its version that is not retired is meant.
     pub projection: String,
+    /// This version only.
+    pub version: Option<u32>,
     /// This partition only; all quarantined ones where absent.
     pub partition: Option<TopicPartition>,
     /// What is asked.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{COMMIT_TIMEOUT, Ended, INFRASTRUCTURE_CEILING, Leaving, REVOKE_COMMIT_TIMEOUT, Runner, Wake};
+use crate::count::counted;
 use crate::pipeline::batch::Batch;
 use crate::pipeline::partition::{Flow, Partition, State, Stopped};
 use crate::pipeline::retry;
@@ -11,9 +12,7 @@ use crate::pipeline::retry::Backoff;
 use crate::position::NextOffset;
 use crate::record::TopicPartition;
 use crate::source::{LogFault, Ownership, Revocation, SourceEvent, StreamId, Trouble};
-use crate::store::{
-    ClaimRequest, Claimed, PositionRow, Quarantine, QuarantineChange, StoreError, VersionKey,
-};
+use crate::store::{ClaimRequest, Claimed, PositionRow, Quarantine, QuarantineChange, StoreError};
 use crate::telemetry::{self, Retried};
 
 impl Runner {
@@ -121,7 +120,7 @@ impl Runner {
     }
 
     pub(super) fn log_fault(&mut self, name: &TopicPartition, stream: StreamId, fault: &LogFault) {
-        let why = log_quarantine(&self.version, fault);
+        let why = log_quarantine(fault);
         let Some(flow) = self.flow(name) else { return };
         if flow.stream == stream {
             if let LogFault::Recreated { found, .. } = fault
@@ -233,7 +232,7 @@ impl Runner {
         };
         let mut flow = Flow::new(row, stream, self.new_batch(position), self.shared.batch_records);
         if let Some(fault) = recreated {
-            flow.quarantine = QuarantineChange::Enter(log_quarantine(&self.version, &fault));
+            flow.quarantine = QuarantineChange::Enter(log_quarantine(&fault));
         }
         self.set_state(name, State::Flowing(Box::new(flow)));
         self.flow(name)
@@ -288,15 +287,13 @@ impl Runner {
 }
 
 /// The quarantine that a fault of the log causes.
-fn log_quarantine(version: &VersionKey, fault: &LogFault) -> Quarantine {
-    let way_out =
-        format!("`projector retire {version} --execute` drops the version so that it can be built anew");
-    let (reason, found) = match fault {
+fn log_quarantine(fault: &LogFault) -> Quarantine {
+    let (reason, detail) = match fault {
         LogFault::Expired { position, log_start, log_end } => (
             Quarantine::LOG_EXPIRED,
             format!(
-                "position {position} lies before the first offset {log_start} of the log (end {log_end}): {} records are gone",
-                position.lag_to(*log_start)
+                "position {position} lies before the first offset {log_start} of the log (end {log_end}); gone: {}",
+                counted(position.lag_to(*log_start), "record")
             ),
         ),
         LogFault::Truncated { position, log_start, log_end } => (
@@ -320,5 +317,5 @@ fn log_quarantine(version: &VersionKey, fault: &LogFault) -> Quarantine {
             ),
         ),
     };
-    Quarantine { reason: reason.to_owned(), detail: format!("{found}; {way_out}") }
+    Quarantine { reason: reason.to_owned(), detail }
 }

@@ -10,12 +10,12 @@ use crate::decode::SchemaId;
 use crate::decode::registry::RegistryError;
 use crate::pipeline::batch::{Outcome, Read, Taken, decide};
 use crate::pipeline::partition::{Flow, Partition, State, Waiting};
+use crate::pipeline::retry;
 use crate::pipeline::retry::Backoff;
-use crate::pipeline::{retry, writer};
 use crate::projection::OnError;
 use crate::record::{Record, TopicPartition};
 use crate::source::{Consumed, StreamId};
-use crate::store::QuarantineChange;
+use crate::store::{Quarantine, QuarantineChange};
 use crate::telemetry::{self, Retried};
 
 impl Runner {
@@ -69,7 +69,6 @@ impl Runner {
     }
 
     pub(super) fn take(&mut self, name: &TopicPartition, record: Record) {
-        let version = self.version.clone();
         let Some(flow) = self.flow(name) else { return };
         let offset = record.coordinates.offset;
         if flow.taken.is_past(offset) {
@@ -83,7 +82,7 @@ impl Runner {
                 "record {} came after its partition was said to be read up to it",
                 record.coordinates
             );
-            flow.quarantine = QuarantineChange::Enter(writer::bug_quarantine(&version, &detail));
+            flow.quarantine = QuarantineChange::Enter(Quarantine::of_bug(&detail));
             self.control.pause(name);
             return;
         }
@@ -115,7 +114,7 @@ impl Runner {
                 Next::Go
             }
             Read::Taken(Taken { record, outcome: Outcome::Fault(fault, schema) }) => match policy {
-                OnError::Quarantine => Next::Stop(writer::quarantine_for(&parts.version, &record, &fault)),
+                OnError::Quarantine => Next::Stop(Quarantine::of_record(&record.coordinates, &fault)),
                 OnError::DeadLetter => {
                     batch.push_dead_letter(DeadLetter {
                         version: parts.version.clone(),
@@ -131,7 +130,7 @@ impl Runner {
         let next = taken.unwrap_or_else(|_| {
             // What was folded of the record before the panic goes again.
             flow.open.drop_applied(&self.declaration.tables, 0);
-            Next::Stop(writer::bug_quarantine(&self.version, &format!("reading record {at} panicked")))
+            Next::Stop(Quarantine::of_bug(&format!("reading record {at} panicked")))
         });
         match next {
             Next::Go => flow.waits_for_record = false,

@@ -150,7 +150,7 @@ impl Runner {
                     applied_epoch: flow.applied_epoch,
                     why: why.clone(),
                 };
-                tracing::error!(version = %self.version, partition = %name, reason = why.reason, detail = why.detail, "quarantined");
+                tracing::error!(version = %self.version, partition = %name, reason = why.reason, detail = why.detail, next = why.decided_by(&self.version, &name), "quarantined");
                 self.control.pause(&name);
                 self.set_state(&name, State::Quarantined(Box::new(stopped)));
             }

@@ -113,8 +113,12 @@ async fn a_quarantined_record_that_was_cut_off_is_not_resumed_in_another_log() {
     for _ in 0..3 {
         scene.pay(0, "a", 100);
     }
-    let request =
-        ResumeRequest { projection: "payments".to_owned(), partition: None, action: OperatorAction::Resume };
+    let request = ResumeRequest {
+        projection: "payments".to_owned(),
+        version: None,
+        partition: None,
+        action: OperatorAction::Resume,
+    };
     scene.store.request_resume(&request).await.expect("asked");
     eventually("another quarantine", || async {
         let why = scene.row(0).await?.quarantine?;

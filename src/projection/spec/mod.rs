@@ -284,6 +284,10 @@ impl Projection for YamlProjection {
         &self.declaration
     }
 
+    fn file(&self) -> Option<&Path> {
+        Some(&self.places.name.file)
+    }
+
     fn map(&self, event: &Event<'_>, changes: &mut Changes) -> Result<Mapped, RecordFault> {
         let Some(plan) = self.sources.get(event.source) else {
             return Err(RecordFault::new(

@@ -9,7 +9,7 @@ use crate::projection::{
     ColumnId, ColumnType, Datum, Declaration, Index, Nullability, Ownership, Table, View, ViewBody,
 };
 use crate::store::{
-    Applied, ClaimRequest, Claimed, Promotion, Registered, SharedStore, StoreError, VersionState,
+    Applied, ClaimRequest, Claimed, LayoutState, Promotion, Registered, SharedStore, StoreError, VersionState,
 };
 
 const ADVICE: &str = "projector retire shop@1 --execute";
@@ -45,7 +45,9 @@ fn index(columns: &[&str]) -> Index {
 }
 
 pub(crate) async fn laying_out_again_changes_nothing(harness: &dyn Harness) {
+    assert_eq!(harness.store().layout().await, Ok(LayoutState::Absent));
     let scene = Scene::of_tables(harness, vec![items()]).await;
+    assert_eq!(scene.store.layout().await, Ok(LayoutState::Present));
     let before = scene.rows("select * from projector_layout").await;
     scene.store.lay_out().await.expect("laid out again");
     assert_eq!(scene.rows("select * from projector_layout").await, before);

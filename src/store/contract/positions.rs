@@ -181,7 +181,7 @@ fn report(name: &str, observations: Vec<Observation>) -> InstanceReport {
 }
 
 fn resume(action: OperatorAction, number: Option<i32>) -> ResumeRequest {
-    ResumeRequest { projection: "shop".into(), partition: number.map(partition), action }
+    ResumeRequest { projection: "shop".into(), version: None, partition: number.map(partition), action }
 }
 
 pub(crate) async fn a_request_reaches_the_owner_and_ends_with_the_quarantine(harness: &dyn Harness) {
@@ -195,6 +195,8 @@ pub(crate) async fn a_request_reaches_the_owner_and_ends_with_the_quarantine(har
     let store = scene.store.clone();
     let ask = async |action, number| store.request_resume(&resume(action, number)).await;
     assert_eq!(ask(OperatorAction::Resume, Some(1)).await, Ok(Vec::new()), "partition 1 is not");
+    let of_two = ResumeRequest { version: Some(2), ..resume(OperatorAction::Resume, None) };
+    assert_eq!(store.request_resume(&of_two).await, Ok(Vec::new()), "version 1 is, and not version 2");
 
     let outcome = |state| Ok(vec![ResumeOutcome { partition: partition(0), state }]);
     let left = ask(OperatorAction::Resume, Some(0)).await;
@@ -349,7 +351,7 @@ pub(crate) async fn the_status_view_judges_as_status_does(harness: &dyn Harness)
     };
     look(&scene, Some(20), Some(1_700_000_000_000)).await;
     assert_eq!(scene.rows(judged).await, row("catching_up", "40"));
-    assert!(scene.rows(reason).await[0][0].contains("2 of 2 partitions"));
+    assert!(scene.rows(reason).await[0][0].contains("boundary: 2 of 2"));
 
     assert_eq!(scene.transact(&[], &[], &[advance(1, other, 20)]).await, Ok(Applied::Committed));
     scene.advance(advance(0, scene.fence, 20)).await;

@@ -12,6 +12,8 @@ use crate::store::sql::quote;
 use crate::store::{Condition, LayoutState, Obstacle, StoreError};
 
 const ACTION: &str = "look at the store";
+/// The table that shows whether a store has been laid out.
+const VERSIONS: &str = "projector_versions";
 
 pub(super) async fn condition(
     store: &PostgresStore,
@@ -44,15 +46,8 @@ async fn as_writer(
         declaration.tables.iter().map(|table| table.physical_name(declaration.version))
     });
     let wanted: Vec<String> = own.iter().cloned().chain(declared).collect();
-    let sql = "select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace \
-               where n.nspname = $1 and c.relname = any($2) and c.relkind in ('r', 'p')";
-    let rows = work.rows(sql, Parameters::new().and(&*store.schema).and(wanted.clone())).await?;
-    let there = rows.iter().map(|row| get(row, 0)).collect::<Result<Vec<String>, _>>()?;
-    let layout = if there.iter().any(|name| name == "projector_versions") {
-        LayoutState::Present
-    } else {
-        LayoutState::Absent
-    };
+    let there = tables(store, work, wanted.clone()).await?;
+    let layout = layout_of(&there);
     let mut obstacles = missing_rights(store, work, &there).await?;
     obstacles.extend(missing_readers(store, work).await?);
     let missing: Vec<String> = wanted.into_iter().filter(|name| !there.contains(name)).collect();
@@ -63,6 +58,29 @@ async fn as_writer(
         ));
     }
     Ok(Condition { layout, obstacles })
+}
+
+/// Whether the projector's own tables are there.
+pub(super) async fn layout(store: &PostgresStore) -> Result<LayoutState, StoreError> {
+    let mut work = Work::begin(&store.connections, Purpose::Other, ACTION, store.write_limits()).await?;
+    let there = tables(store, &mut work, vec![VERSIONS.to_owned()]).await;
+    Ok(layout_of(&work.end(there).await?))
+}
+
+fn layout_of(tables: &[String]) -> LayoutState {
+    if tables.iter().any(|name| name == VERSIONS) { LayoutState::Present } else { LayoutState::Absent }
+}
+
+/// Those of the tables that are there.
+async fn tables(
+    store: &PostgresStore,
+    work: &mut Work<'_>,
+    wanted: Vec<String>,
+) -> Result<Vec<String>, StoreError> {
+    let sql = "select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+               where n.nspname = $1 and c.relname = any($2) and c.relkind in ('r', 'p')";
+    let rows = work.rows(sql, Parameters::new().and(&*store.schema).and(wanted)).await?;
+    rows.iter().map(|row| get(row, 0)).collect()
 }
 
 /// What this role may not do with the tables that are there.

@@ -47,9 +47,9 @@ use self::connections::Connections;
 use self::work::TimeLimits;
 use super::{
     Advance, Applied, ClaimRequest, Claimed, Condition, DeadLetterFilter, DeadLetterKey, InstanceId,
-    InstanceReport, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration,
-    ResumeOutcome, ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction, VersionKey,
-    VersionRow,
+    InstanceReport, LayoutState, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered,
+    Registration, ResumeOutcome, ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction,
+    VersionKey, VersionRow,
 };
 use crate::config::settings::{DdlMode, StoreSettings};
 use crate::projection::Declaration;
@@ -172,6 +172,10 @@ impl ReadStore for PostgresStore {
 
     async fn condition(&self, declarations: &[&Declaration]) -> Result<Condition, StoreError> {
         condition::condition(self, declarations).await
+    }
+
+    async fn layout(&self) -> Result<LayoutState, StoreError> {
+        condition::layout(self).await
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {

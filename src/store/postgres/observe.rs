@@ -206,14 +206,15 @@ async fn request_resume_in(
          from {s}.projector_positions p \
          join {s}.projector_versions v on v.projection = p.projection and v.version = p.version \
          where p.projection = $1 and v.state <> 'retired' and p.quarantine_reason is not null \
-           and ($2::text is null or p.topic = $2 and p.partition = $3) \
+           and ($2::text is null or p.topic = $2 and p.partition = $3) and ($5::int4 is null or p.version = $5) \
          order by p.version, p.topic, p.partition for update of p",
     );
     let parameters = Parameters::new()
         .and(&*request.projection)
         .and(request.partition.as_ref().map(|partition| partition.topic.to_string()))
         .and(request.partition.as_ref().map(|partition| partition.partition))
-        .and(FRESH_SECONDS);
+        .and(FRESH_SECONDS)
+        .and(request.version.map(number));
     let rows = work.rows(&select, parameters).await?;
     let update = store.sql(
         "update {s}.projector_positions set request = $5 \

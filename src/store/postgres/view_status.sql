@@ -64,7 +64,7 @@ with partitions as (
         format('not live yet: partition %s%s is blocked: %s', s.first_blocked,
           case when s.blocked > 1 then format(' and %s more', s.blocked - 1) else '' end, s.blocked_reason)
       when v.state <> 'live' then
-        format('being built: %s of %s partitions have not reached their boundary', s.behind, s.partitions)
+        format('being built: partitions that have not reached their boundary: %s of %s', s.behind, s.partitions)
       when s.known_age > v.staleness_limit_seconds then
         format('the oldest event that is not applied is %s s old; the limit is %s s',
           round(s.known_age), round(v.staleness_limit_seconds))

@@ -11,9 +11,7 @@ pub(super) async fn condition(connections: &Connections) -> Result<Condition, St
         let obstacles = missing_folder(path).into_iter().collect();
         return Ok(Condition { layout: LayoutState::Absent, obstacles });
     }
-    let mut work = Work::begin(connections, Purpose::Read, "look at the store").await?;
-    let kind = catalogue::kind(&mut work, "projector_versions").await;
-    let layout = if work.end(kind).await?.is_some() { LayoutState::Present } else { LayoutState::Absent };
+    let layout = layout(connections).await?;
     let is_readonly = connections
         .path()
         .and_then(|path| path.metadata().ok())
@@ -23,6 +21,13 @@ pub(super) async fn condition(connections: &Connections) -> Result<Condition, St
         fix: "change its permissions or its owner".to_owned(),
     });
     Ok(Condition { layout, obstacles: obstacle.into_iter().collect() })
+}
+
+/// Whether the projector's own tables are there.
+pub(super) async fn layout(connections: &Connections) -> Result<LayoutState, StoreError> {
+    let mut work = Work::begin(connections, Purpose::Read, "look at the store").await?;
+    let kind = catalogue::kind(&mut work, "projector_versions").await;
+    Ok(if work.end(kind).await?.is_some() { LayoutState::Present } else { LayoutState::Absent })
 }
 
 fn missing_folder(file: &Path) -> Option<Obstacle> {

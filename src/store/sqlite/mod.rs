@@ -46,9 +46,9 @@ use self::lock::RunLock;
 pub use self::rehearsal::{Part, Refusal, refuse_sum, rehearse};
 use super::{
     Advance, Applied, ClaimRequest, Claimed, Condition, DeadLetterFilter, DeadLetterKey, InstanceId,
-    InstanceReport, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered, Registration,
-    ResumeOutcome, ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction, VersionKey,
-    VersionRow,
+    InstanceReport, LayoutState, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered,
+    Registration, ResumeOutcome, ResumeRequest, RetirePlan, Rows, StoreError, StoredDeadLetter, Transaction,
+    VersionKey, VersionRow,
 };
 use crate::projection::Declaration;
 use crate::record::TopicPartition;
@@ -126,6 +126,10 @@ impl ReadStore for SqliteStore {
 
     async fn condition(&self, _declarations: &[&Declaration]) -> Result<Condition, StoreError> {
         condition::condition(&self.connections).await
+    }
+
+    async fn layout(&self) -> Result<LayoutState, StoreError> {
+        condition::layout(&self.connections).await
     }
 
     async fn versions(&self) -> Result<Vec<VersionRow>, StoreError> {

@@ -166,13 +166,14 @@ async fn request_resume_in(
          from projector_positions p \
          join projector_versions v on v.projection = p.projection and v.version = p.version \
          where p.projection = ?1 and v.state <> 'retired' and p.quarantine_reason is not null \
-           and (?2 is null or (p.topic = ?2 and p.partition = ?3)) \
+           and (?2 is null or (p.topic = ?2 and p.partition = ?3)) and (?4 is null or p.version = ?4) \
          order by p.version, p.topic, p.partition"
     );
     let parameters = Parameters::new()
         .and(&*request.projection)
         .and(request.partition.as_ref().map(|partition| &*partition.topic))
-        .and(request.partition.as_ref().map(|partition| partition.partition));
+        .and(request.partition.as_ref().map(|partition| partition.partition))
+        .and(request.version);
     let rows = work.rows(&select, parameters).await?;
     let update = "update projector_positions set request = ?5 \
                   where projection = ?1 and version = ?2 and topic = ?3 and partition = ?4";

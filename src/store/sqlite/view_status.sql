@@ -69,7 +69,7 @@ select w.value as view, f.projection, f.version,
     when f.unknown > 0 then 'the end of partition ' || f.first_unknown
     when f.state <> 'live' and f.behind = 0 and f.blocked > 0 then 'not live yet: partition ' || f.first_blocked
     when f.state <> 'live' then
-      'being built: ' || f.behind || ' of ' || f.partitions || ' partitions have not reached their boundary'
+      'being built: partitions that have not reached their boundary: ' || f.behind || ' of ' || f.partitions
     when f.known_age > f.staleness_limit_seconds then
       'the oldest event that is not applied is ' || cast(round(f.known_age) as integer)
         || ' s old; the limit is ' || cast(round(f.staleness_limit_seconds) as integer) || ' s'

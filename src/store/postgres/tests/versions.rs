@@ -555,7 +555,7 @@ async fn the_status_view_and_status_follow_the_observations() {
     place.store.observe(&report(&declaration, vec![behind.clone(), observation(&first)])).await.unwrap();
     assert_eq!(
         place.texts(STATUS).await,
-        ["products|catching_up|being built: 1 of 2 partitions have not reached their boundary|3|-|0"]
+        ["products|catching_up|being built: partitions that have not reached their boundary: 1 of 2|3|-|0"]
     );
     second.commit(vec![]).await;
     place.store.promote_first(&declaration).await.unwrap();
