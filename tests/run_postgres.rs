@@ -16,7 +16,7 @@ async fn records_become_rows_dead_letters_and_offsets() {
 
     let ended = shop.place.run(&["run", "--until-caught-up"]).expect_code(0);
     let summary =
-        "caught up: 2005 records, 2 of them dead letters (`projector dlq list`), 1 without a handler\n";
+        "caught up: 2005 records, 2 dead letters among them (`projector dlq list`), 1 without a handler\n";
     assert_eq!(ended.stdout, summary);
     for told in ["reason=invalid_json", "reason=value_out_of_range", "event_type=\"SomethingElse\""] {
         assert_eq!(ended.stderr.matches(told).count(), 1, "{told}: {}", ended.stderr);

@@ -93,7 +93,7 @@ fn summary(totals: Totals) -> String {
     let Totals { records, dead_letters, ignored } = totals;
     let mut text = counted(records, "record");
     if dead_letters > 0 {
-        let _ = write!(text, ", {} (`projector dlq list`)", counted(dead_letters, "dead letter"));
+        let _ = write!(text, ", {} among them (`projector dlq list`)", counted(dead_letters, "dead letter"));
     }
     if ignored > 0 {
         let _ = write!(text, ", {ignored} without a handler");

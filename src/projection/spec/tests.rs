@@ -247,7 +247,7 @@ fn a_fault_names_reason_column_and_place_and_quotes_no_value() {
     let fault = map(&shop(), 1, Some("StockMoved"), Some(&secret)).expect_err("no warehouse");
     assert_eq!(
         fault.to_string(),
-        "missing_field at map: a column of the key is absent: `value.warehouse` (line 37, column 41 of the projection)"
+        "missing_field at map: stock.warehouse: a column of the key is absent: `value.warehouse` (line 37, column 41 of the projection)"
     );
     assert_eq!(fault.column.as_deref(), Some("stock.warehouse"));
     let sum = SHOP.replace("quantity: value.delta }", "quantity: value.delta + 1 }");
