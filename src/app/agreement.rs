@@ -8,7 +8,7 @@ use crate::config::settings::Settings;
 use crate::config::yaml::{Mistake, Place};
 use crate::decode::{Decoder, DecoderError, Limits, Schemas};
 use crate::pipeline::dead_letter_topics::dead_letter_loop;
-use crate::projection::spec::YamlProjection;
+use crate::projection::spec::{Use, YamlProjection};
 use crate::projection::{Projection, ValueFormat};
 use crate::store::sqlite::{self, Part};
 
@@ -91,10 +91,14 @@ async fn goes_with_sqlite(projection: &YamlProjection) -> Result<Vec<Mistake>, A
         };
         mistakes.push(Mistake::new(place.unwrap_or(&places.name), refusal.problem).fix(refusal.fix));
     }
-    for addition in &places.additions {
-        let table = &declaration.tables[addition.table.0];
-        if let Some((problem, fix)) = sqlite::refuse_sum(table, &table.columns[addition.column.0]) {
-            mistakes.push(Mistake::new(&addition.place, problem).fix(fix));
+    for used in &places.used {
+        let table = &declaration.tables[used.table.0];
+        let refuse = match used.how {
+            Use::Added => sqlite::refuse_sum,
+            Use::Compared => sqlite::refuse_comparison,
+        };
+        if let Some((problem, fix)) = refuse(table, &table.columns[used.column.0]) {
+            mistakes.push(Mistake::new(&used.place, problem).fix(fix));
         }
     }
     Ok(mistakes)

@@ -14,10 +14,9 @@
 //!
 //! A row that is absent goes the same way, from nothing or insert *a*.
 
-use bigdecimal::{BigDecimal, Zero};
-
-use super::digits::sum_fits_numeric;
-use crate::projection::{Column, ColumnId, ColumnType, Datum, Table};
+use super::assign::{self, Assignments, ColumnRules, merged};
+use super::guard::{self, Guard};
+use crate::projection::Datum;
 
 /// The primary key's values, in the key's order.
 pub type Key = Box<[Datum]>;
@@ -25,6 +24,8 @@ pub type Key = Box<[Datum]>;
 /// What one row change does in both cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
+    /// What must hold of a row that is there for it to be touched; `None`: nothing.
+    pub guard: Option<Box<Guard>>,
     /// What happens where the row is there.
     pub present: Present,
     /// What happens where it is not.
@@ -56,39 +57,51 @@ pub enum Absent {
     Insert(Assignments),
 }
 
-/// Columns and what is done to them, by ascending column, no column twice.
-pub type Assignments = Vec<(ColumnId, Assign)>;
-
-/// What is done to one column.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Assign {
-    /// Replaces the stored value.
-    Set(Datum),
-    /// Adds to the stored value, never NULL; NULL and an absent row count from the default, else from 0.
-    Add(Datum),
-}
-
 /// What became of two changes of one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Composed {
     /// One change that does what both do.
     One(Change),
-    /// The two as they were: a sum of theirs is not a value of its column, so that only the database, writing one after
-    /// the other, can say what happens.
+    /// The two as they were: only the database, writing one after the other, can say what happens. A sum of theirs is not a
+    /// value of its column, or a guard's outcome depends on the stored row.
     Two(Change, Change),
 }
 
 impl Change {
+    /// An unguarded change.
+    #[must_use]
+    pub const fn new(present: Present, absent: Absent) -> Self {
+        Self { guard: None, present, absent }
+    }
+
     /// Writes the row whether or not it is there.
     #[must_use]
     pub const fn upsert(assignments: Assignments) -> Self {
-        Self { present: Present::Merge(assignments), absent: Absent::InsertSame }
+        Self::new(Present::Merge(assignments), Absent::InsertSame)
+    }
+
+    /// Makes the row, or makes it again.
+    #[must_use]
+    pub const fn replace(assignments: Assignments) -> Self {
+        Self::new(Present::Replace(assignments), Absent::InsertSame)
+    }
+
+    /// Changes the row if it is there.
+    #[must_use]
+    pub const fn update(assignments: Assignments) -> Self {
+        Self::new(Present::Merge(assignments), Absent::Nothing)
     }
 
     /// Removes the row.
     #[must_use]
     pub const fn delete() -> Self {
-        Self { present: Present::Delete, absent: Absent::Nothing }
+        Self::new(Present::Delete, Absent::Nothing)
+    }
+
+    /// The same, of a row that is there only where the guard holds.
+    #[must_use]
+    pub fn guarded(self, guard: Guard) -> Self {
+        Self { guard: Some(Box::new(guard)), ..self }
     }
 
     /// Whether this change does nothing in both cases.
@@ -103,21 +116,41 @@ impl Change {
     /// two is one that the database would have refused, the composed one may be accepted (promise P3 speaks only of
     /// records that are not refused).
     #[must_use]
-    pub fn then(self, next: Self, columns: &SummedColumns) -> Composed {
-        if !sums_fit(&self, &next, columns) {
+    pub fn then(self, next: Self, columns: &ColumnRules) -> Composed {
+        if self.guard.is_some() || next.guard.is_some() {
+            return guard::compose(self, next, columns);
+        }
+        if !self.composes(&next, columns) {
             return Composed::Two(self, next);
         }
         match (self, next) {
             // The usual case by far, without a copy: both write the row whether or not it is there.
             (
-                Self { present: Present::Merge(first), absent: Absent::InsertSame },
-                Self { present: Present::Merge(second), absent: Absent::InsertSame },
+                Self { present: Present::Merge(first), absent: Absent::InsertSame, .. },
+                Self { present: Present::Merge(second), absent: Absent::InsertSame, .. },
             ) => Composed::One(Self::upsert(merged(first, second, columns))),
             (first, next) => Composed::One(first.then_in_both_cases(next, columns)),
         }
     }
 
-    fn then_in_both_cases(self, next: Self, columns: &SummedColumns) -> Self {
+    /// Whether what `next` does to columns composes with what this change has done to them.
+    fn composes(&self, next: &Self, columns: &ColumnRules) -> bool {
+        // Only a merge looks at what was there.
+        let Present::Merge(second) = &next.present else { return true };
+        let absent = match &self.absent {
+            Absent::Insert(row) => Some(row),
+            Absent::Nothing | Absent::InsertSame => None,
+        };
+        let firsts = self.present.assignments().into_iter().chain(absent);
+        firsts.into_iter().all(|first| assign::compose(first, second, columns))
+    }
+
+    /// What a row that is not there is made from, if it is made.
+    pub(super) fn into_made(self) -> Option<Assignments> {
+        self.apart().1
+    }
+
+    fn then_in_both_cases(self, next: Self, columns: &ColumnRules) -> Self {
         let (first_present, first_absent) = self.apart();
         let (next_present, next_absent) = next.apart();
         let present = match first_present {
@@ -165,20 +198,20 @@ impl Change {
             Some(row) if present.assignments() == Some(&row) => Absent::InsertSame,
             Some(row) => Absent::Insert(row),
         };
-        Self { present, absent }
+        Self::new(present, absent)
     }
 
     /// Bytes that this change occupies, for the bounds of a batch.
     #[must_use]
     pub fn size(&self) -> usize {
-        let of = |assignments: &Assignments| -> usize {
-            assignments.iter().map(|(_, Assign::Set(datum) | Assign::Add(datum))| 16 + datum.size()).sum()
-        };
         let absent = match &self.absent {
             Absent::Nothing | Absent::InsertSame => 0,
-            Absent::Insert(assignments) => of(assignments),
+            Absent::Insert(assignments) => assign::size(assignments),
         };
-        size_of::<Self>() + self.present.assignments().map_or(0, of) + absent
+        size_of::<Self>()
+            + self.present.assignments().map_or(0, assign::size)
+            + absent
+            + self.guard.as_ref().map_or(0, |guard| guard.size())
     }
 }
 
@@ -193,158 +226,15 @@ impl Present {
     }
 }
 
-/// What adding needs to know of a table's columns: limits and defaults. Small, so that a batch can own it.
-#[derive(Debug, Clone, Default)]
-pub struct SummedColumns(Vec<Option<Summed>>);
-
-#[derive(Debug, Clone)]
-struct Summed {
-    limit: Limit,
-    /// What NULL and an absent row count as.
-    base: Datum,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Limit {
-    Integer { min: i64, max: i64 },
-    Numeric(Option<(u32, i32)>),
-}
-
-impl SummedColumns {
-    /// The columns of `table` that can be added to.
-    #[must_use]
-    pub fn of(table: &Table) -> Self {
-        Self(table.columns.iter().map(Summed::of).collect())
-    }
-
-    /// `value`, or what NULL counts as, plus `delta`; `None` where the sum is no value of the column.
-    fn plus(&self, column: ColumnId, value: &Datum, delta: &Datum) -> Option<Datum> {
-        let summed = self.0.get(column.0)?.as_ref()?;
-        let value = if value.is_null() { &summed.base } else { value };
-        summed.limit.sum(value, delta)
-    }
-}
-
-impl Summed {
-    fn of(column: &Column) -> Option<Self> {
-        let limit = if let ColumnType::Numeric { precision_scale } = column.kind {
-            Limit::Numeric(precision_scale)
-        } else {
-            let (min, max) = integer_range(&column.kind)?;
-            Limit::Integer { min, max }
-        };
-        let base = match &column.default {
-            Some(default) if !default.is_null() => default.clone(),
-            _ => limit.zero(),
-        };
-        Some(Self { limit, base })
-    }
-}
-
-impl Limit {
-    fn zero(self) -> Datum {
-        match self {
-            Self::Integer { .. } => Datum::Int(0),
-            Self::Numeric(_) => Datum::Numeric(BigDecimal::zero()),
-        }
-    }
-
-    fn sum(self, value: &Datum, delta: &Datum) -> Option<Datum> {
-        match self {
-            Self::Integer { min, max } => match (value, delta) {
-                (Datum::Int(value), Datum::Int(delta)) => {
-                    value.checked_add(*delta).filter(|sum| (min..=max).contains(sum)).map(Datum::Int)
-                }
-                _ => None,
-            },
-            Self::Numeric(precision_scale) => {
-                let sum = (numeric(value)? + numeric(delta)?).normalized();
-                sum_fits_numeric(&sum, precision_scale).then_some(Datum::Numeric(sum))
-            }
-        }
-    }
-}
-
-fn numeric(datum: &Datum) -> Option<BigDecimal> {
-    match datum {
-        Datum::Numeric(number) => Some(number.clone()),
-        Datum::Int(number) => Some(BigDecimal::from(*number)),
-        _ => None,
-    }
-}
-
-/// The smallest and the largest value of an integer column; `None` for other types.
-pub(super) const fn integer_range(kind: &ColumnType) -> Option<(i64, i64)> {
-    match kind {
-        ColumnType::SmallInt => Some((i16::MIN as i64, i16::MAX as i64)),
-        ColumnType::Integer => Some((i32::MIN as i64, i32::MAX as i64)),
-        ColumnType::BigInt => Some((i64::MIN, i64::MAX)),
-        _ => None,
-    }
-}
-
-/// Whether every sum that composing would make is a value of its column.
-fn sums_fit(first: &Change, next: &Change, columns: &SummedColumns) -> bool {
-    // Only a merge looks at what was there; without a sum in it nothing can fail.
-    let Present::Merge(second) = &next.present else { return true };
-    if !second.iter().any(|(_, assign)| matches!(assign, Assign::Add(_))) {
-        return true;
-    }
-    let absent = match &first.absent {
-        Absent::Insert(row) => Some(row),
-        Absent::Nothing | Absent::InsertSame => None,
-    };
-    first.present.assignments().into_iter().chain(absent).all(|first| {
-        second.iter().all(|(column, assign)| {
-            let Assign::Add(delta) = assign else { return true };
-            match first.binary_search_by_key(column, |(column, _)| *column) {
-                Ok(index) => {
-                    let (Assign::Set(value) | Assign::Add(value)) = &first[index].1;
-                    columns.plus(*column, value, delta).is_some()
-                }
-                Err(_) => true,
-            }
-        })
-    })
-}
-
-/// The assignments that do what `first` and then `second` do, to a row that is there as to one that is being made. The
-/// sums are known to fit.
-fn merged(mut first: Assignments, second: Assignments, columns: &SummedColumns) -> Assignments {
-    let same_columns =
-        first.len() == second.len() && first.iter().zip(&second).all(|((a, _), (b, _))| a == b);
-    if same_columns {
-        for ((column, earlier), (_, later)) in first.iter_mut().zip(second) {
-            combine(*column, earlier, later, columns);
-        }
-        return first;
-    }
-    for (column, later) in second {
-        match first.binary_search_by_key(&column, |(column, _)| *column) {
-            Ok(index) => combine(column, &mut first[index].1, later, columns),
-            Err(index) => first.insert(index, (column, later)),
-        }
-    }
-    first
-}
-
-fn combine(column: ColumnId, earlier: &mut Assign, later: Assign, columns: &SummedColumns) {
-    let Assign::Add(delta) = later else {
-        *earlier = later;
-        return;
-    };
-    let (Assign::Set(value) | Assign::Add(value)) = earlier;
-    if let Some(sum) = columns.plus(column, value, &delta) {
-        *value = sum;
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::projection::{Nullability, Ownership};
+    use bigdecimal::BigDecimal;
 
-    fn columns() -> SummedColumns {
+    use super::*;
+    use crate::fold::Assign;
+    use crate::projection::{Column, ColumnId, ColumnType, Nullability, Ownership, Table};
+
+    fn columns() -> ColumnRules {
         let column = |name: &str, kind, default| Column {
             name: name.into(),
             kind,
@@ -352,7 +242,7 @@ mod tests {
             default,
             generated: None,
         };
-        SummedColumns::of(&Table {
+        ColumnRules::of(&Table {
             name: "t".into(),
             ownership: Ownership::OwnedByKey,
             primary_key: vec![ColumnId(0)],
@@ -418,10 +308,7 @@ mod tests {
 
     #[test]
     fn a_delete_and_an_upsert_replace_the_row() {
-        assert_eq!(
-            one(Change::delete(), Change::upsert(vec![add(2, 1)])),
-            Change { present: Present::Replace(vec![add(2, 1)]), absent: Absent::InsertSame }
-        );
+        assert_eq!(one(Change::delete(), Change::upsert(vec![add(2, 1)])), Change::replace(vec![add(2, 1)]));
         assert_eq!(one(Change::upsert(vec![set(1, 1)]), Change::delete()), Change::delete());
     }
 
@@ -446,7 +333,7 @@ mod tests {
 
     #[test]
     fn keep_and_nothing_are_the_neutral_change() {
-        let nothing = || Change { present: Present::Keep, absent: Absent::Nothing };
+        let nothing = || Change::new(Present::Keep, Absent::Nothing);
         for change in [Change::delete(), Change::upsert(vec![set(1, 1)]), nothing()] {
             assert_eq!(one(nothing(), change.clone()), change);
             assert_eq!(one(change.clone(), nothing()), change);
@@ -456,13 +343,10 @@ mod tests {
 
     #[test]
     fn both_cases_can_come_to_differ() {
-        let only_if_present = Change { present: Present::Merge(vec![set(1, 1)]), absent: Absent::Nothing };
+        let only_if_present = Change::update(vec![set(1, 1)]);
         assert_eq!(
             one(only_if_present, Change::upsert(vec![set(2, 2)])),
-            Change {
-                present: Present::Merge(vec![set(1, 1), set(2, 2)]),
-                absent: Absent::Insert(vec![set(2, 2)])
-            }
+            Change::new(Present::Merge(vec![set(1, 1), set(2, 2)]), Absent::Insert(vec![set(2, 2)]))
         );
     }
 }

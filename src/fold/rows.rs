@@ -4,8 +4,8 @@
 //! same row as applying all of them one by one (promise P3). Apply works in rounds: round *k* writes the *k*-th change of
 //! every row that has one, in one set of statements.
 //!
-//! A row's list has more than one change in two cases. A sum of two changes is not a value of its column: only the
-//! database can say what writing one after the other gives. Or the changes belong to different aggregates: they are never
+//! A row's list has more than one change in two cases. The two do not compose, since a sum of theirs is not a value of its
+//! column or a guard's outcome depends on the stored row: only the database can say what writing one after the other gives. Or the changes belong to different aggregates: they are never
 //! composed, so that the store still meets the second one on a row of the first and refuses it as foreign, and bisection
 //! finds the record that wrote it.
 
@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use ahash::AHashMap as HashMap;
 
-use super::change::{Composed, SummedColumns};
-use super::{Change, Key, RowChange};
+use super::change::Composed;
+use super::{Change, ColumnRules, Key, RowChange};
 use crate::projection::{Datum, Table, TableId};
 
 /// What a row costs beside its key and changes, in bytes: its place in the hash table and its lists.
@@ -24,7 +24,7 @@ const ROW_OVERHEAD: usize = 96;
 /// The folded changes of a batch, or of several batches of one version.
 #[derive(Debug, Clone, Default)]
 pub struct Folded {
-    columns: Arc<[SummedColumns]>,
+    columns: Arc<[ColumnRules]>,
     tables: Vec<HashMap<Key, FoldedRow>>,
     size: usize,
 }
@@ -57,7 +57,7 @@ impl Folded {
     /// Nothing folded yet, for the tables of a declaration in their order.
     #[must_use]
     pub fn new(tables: &[Table]) -> Self {
-        let columns = tables.iter().map(SummedColumns::of).collect();
+        let columns = tables.iter().map(ColumnRules::of).collect();
         Self { columns, tables: vec![HashMap::new(); tables.len()], size: 0 }
     }
 
@@ -161,12 +161,7 @@ impl Folded {
 
 /// Appends `next` to the changes of a row, composed with those before it as far as that is possible, so that no two
 /// neighbours of the list can be composed. Keeps `size` in step.
-fn append(
-    changes: &mut Vec<FoldedChange>,
-    mut next: FoldedChange,
-    columns: &SummedColumns,
-    size: &mut usize,
-) {
+fn append(changes: &mut Vec<FoldedChange>, mut next: FoldedChange, columns: &ColumnRules, size: &mut usize) {
     while let Some(last) = changes.pop_if(|last| last.aggregate == next.aggregate) {
         *size -= last.size();
         let aggregate = last.aggregate;

@@ -1,4 +1,4 @@
-//! VALIDATE: every value is checked against its column before folding.
+//! VALIDATE: every value is checked against its column before folding. Whole changes are checked in [`super::row_change`].
 //!
 //! A value fits its column exactly or its record is a dead letter. What goes into which type:
 //!
@@ -20,149 +20,12 @@
 
 use bytestring::ByteString;
 
+use super::assign::integer_range;
 use super::calendar::{self, Misread};
-use super::change::integer_range;
 use super::digits::{Digits, Unfit};
 use super::form::{self, Formless};
-use super::{Assign, Assignments, Change, Key};
 use crate::fault::{Reason, RecordFault, Stage};
-use crate::projection::change::{Assignment, Effect};
-use crate::projection::{
-    Column, ColumnId, ColumnType, Datum, EventChange, Nullability, Operation, Table, TableId, Value,
-};
-
-/// The column that stores a row's aggregate, in tables that do.
-const AGGREGATE: &str = "projector_aggregate";
-
-/// A change of one row whose values all fit their columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RowChange {
-    /// The table.
-    pub table: TableId,
-    /// The row.
-    pub key: Key,
-    /// The aggregate that the record belongs to, in tables that store it.
-    pub aggregate: Option<Datum>,
-    /// What to do.
-    pub change: Change,
-}
-
-/// Checks the changes of one record, in their order, against `tables`, those of the declaration.
-///
-/// # Errors
-/// The first value that does not fit; then the record gives no change at all. The fault names column, type and limit,
-/// never the value. A change that its table cannot have (an unknown column, a key of the wrong length) is a mistake in a
-/// projection written in Rust and gives [`Reason::Rejected`].
-pub fn validate(
-    tables: &[Table],
-    changes: impl IntoIterator<Item = EventChange>,
-) -> Result<Vec<RowChange>, RecordFault> {
-    let changes = changes.into_iter();
-    let mut rows = Vec::with_capacity(changes.size_hint().0);
-    for change in changes {
-        rows.push(row_change(tables, change)?);
-    }
-    Ok(rows)
-}
-
-fn row_change(tables: &[Table], change: EventChange) -> Result<RowChange, RecordFault> {
-    let EventChange { table: id, key, aggregate, operation } = change;
-    let Some(table) = tables.get(id.0) else {
-        return Err(rejected("a change names a table that is not declared"));
-    };
-    let change = match operation {
-        Operation::Upsert(list) => Change::upsert(assignments(table, list)?),
-        Operation::Delete => Change::delete(),
-    };
-    Ok(RowChange {
-        table: id,
-        key: fit_key(table, key)?,
-        aggregate: fit_aggregate(table, aggregate)?,
-        change,
-    })
-}
-
-fn fit_key(table: &Table, values: Vec<Value>) -> Result<Key, RecordFault> {
-    if values.len() != table.primary_key.len() {
-        let (wanted, got) = (table.primary_key.len(), values.len());
-        return Err(rejected(format!(
-            "a change of table {} gives {got} values for a key of {wanted} columns",
-            table.name
-        )));
-    }
-    table.primary_key.iter().zip(values).map(|(id, value)| fit_key_column(table, *id, value)).collect()
-}
-
-fn fit_key_column(table: &Table, id: ColumnId, value: Value) -> Result<Datum, RecordFault> {
-    let column = column(table, id)?;
-    if matches!(value, Value::Null) {
-        let detail = "a column of the key is null; map it from a field that is always there";
-        return Err(fault(Reason::NullKey, detail).in_column(&table.name, &column.name));
-    }
-    fit(&table.name, column, value)
-}
-
-fn fit_aggregate(table: &Table, value: Option<Value>) -> Result<Option<Datum>, RecordFault> {
-    if !table.stores_aggregate() {
-        return Ok(None);
-    }
-    let Some(value) = value else {
-        let detail = format!("a change of table {} does not say to which aggregate it belongs", table.name);
-        return Err(rejected(detail));
-    };
-    if matches!(value, Value::Null) {
-        let detail = "the record's aggregate is null; the table stores it with each row";
-        return Err(fault(Reason::NullKey, detail).in_column(&table.name, AGGREGATE));
-    }
-    let kind = ColumnType::Text { max_chars: None };
-    match fit_text(value, None) {
-        Ok(datum) => Ok(Some(datum)),
-        Err(misfit) => Err(misfit.into_fault(&kind).in_column(&table.name, AGGREGATE)),
-    }
-}
-
-fn assignments(table: &Table, list: Vec<Assignment>) -> Result<Assignments, RecordFault> {
-    let mut assignments = Assignments::with_capacity(list.len());
-    for Assignment { column: id, effect, value } in list {
-        let column = column(table, id)?;
-        if column.generated.is_some() || table.primary_key.contains(&id) {
-            let detail =
-                format!("{}.{} is part of the key or generated: it is not assigned", table.name, column.name);
-            return Err(rejected(detail));
-        }
-        let assign = match effect {
-            Effect::Set => Assign::Set(fit(&table.name, column, value)?),
-            Effect::Add => Assign::Add(fit_delta(&table.name, column, value)?),
-        };
-        match assignments.binary_search_by_key(&id, |(id, _)| *id) {
-            Ok(_) => {
-                let detail = format!("a change assigns {}.{} twice", table.name, column.name);
-                return Err(rejected(detail));
-            }
-            Err(index) => assignments.insert(index, (id, assign)),
-        }
-    }
-    Ok(assignments)
-}
-
-fn column(table: &Table, id: ColumnId) -> Result<&Column, RecordFault> {
-    table
-        .columns
-        .get(id.0)
-        .ok_or_else(|| rejected(format!("a change names a column that table {} does not have", table.name)))
-}
-
-/// What `add` adds: a number that its column could hold.
-fn fit_delta(table: &str, column: &Column, value: Value) -> Result<Datum, RecordFault> {
-    let problem = match (&value, &column.kind) {
-        (Value::Null, _) => "nothing can be added: the value is null",
-        (_, ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt | ColumnType::Numeric { .. }) => {
-            return fit(table, column, value);
-        }
-        _ => "only integer and numeric columns can be added to",
-    };
-    Err(fault(Reason::WrongType, problem).in_column(table, &column.name))
-}
+use crate::projection::{Column, ColumnType, Datum, Nullability, Value};
 
 /// The value as `column` of `table` stores it, exactly.
 ///
@@ -209,7 +72,7 @@ fn fit_type(kind: &ColumnType, value: Value) -> Result<Datum, Misfit> {
     }
 }
 
-fn fit_text(value: Value, max_chars: Option<u32>) -> Result<Datum, Misfit> {
+pub(super) fn fit_text(value: Value, max_chars: Option<u32>) -> Result<Datum, Misfit> {
     if matches!(value, Value::List(_) | Value::Record(_)) {
         return Err(Misfit::kind(&value));
     }
@@ -390,14 +253,14 @@ fn fit_uuid(value: &Value) -> Result<Datum, Misfit> {
 }
 
 /// Why a value does not fit, before the column is named. An empty detail stands for the kinds of value and column.
-struct Misfit(Reason, String);
+pub(super) struct Misfit(Reason, String);
 
 impl Misfit {
     fn kind(value: &Value) -> Self {
         Self(Reason::WrongType, format!("the value is of type {}", value.kind()))
     }
 
-    fn into_fault(self, kind: &ColumnType) -> RecordFault {
+    pub(super) fn into_fault(self, kind: &ColumnType) -> RecordFault {
         let Self(reason, detail) = self;
         match reason {
             Reason::WrongType => fault(reason, format!("{detail}, which has no exact form in {kind}")),
@@ -435,11 +298,11 @@ impl From<Formless> for Misfit {
     }
 }
 
-fn fault(reason: Reason, detail: impl Into<String>) -> RecordFault {
+pub(super) fn fault(reason: Reason, detail: impl Into<String>) -> RecordFault {
     RecordFault::new(Stage::Validate, reason, detail)
 }
 
-fn rejected(detail: impl Into<String>) -> RecordFault {
+pub(super) fn rejected(detail: impl Into<String>) -> RecordFault {
     fault(Reason::Rejected, detail)
 }
 

@@ -105,7 +105,7 @@ async fn stop(
         dead_letters: Vec::new(),
         advances: std::slice::from_ref(&advance),
     };
-    if store.apply(&transaction).await? == Applied::Committed {
+    if let Applied::Committed { .. } = store.apply(&transaction).await? {
         tracing::error!(version = %parts.version, %partition, reason = why.reason, detail = why.detail, "quarantined");
     }
     Ok(())

@@ -365,7 +365,10 @@ impl Writer<'_> {
         };
         telemetry::apply_duration(&self.version, begun.elapsed());
         match answer {
-            Ok(Applied::Committed) => Attempt::Committed,
+            Ok(Applied::Committed { missed_updates }) => {
+                telemetry::updates_missed(&self.version, missed_updates);
+                Attempt::Committed
+            }
             Ok(Applied::Fenced(mut lost)) => {
                 lost.sort_unstable();
                 lost.dedup();

@@ -21,15 +21,39 @@ pub struct EventChange {
     pub aggregate: Option<Value>,
     /// What to do.
     pub operation: Operation,
+    /// What must hold of a row that is there. One that is not there is made, or not, whatever the conditions say.
+    pub conditions: Conditions,
 }
 
 /// What to do with the row of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
-    /// Write the row, whether or not it is there.
+    /// Write the row, whether or not it is there; columns that are not assigned stay.
     Upsert(Vec<Assignment>),
+    /// Make the row, or make it again: columns that are not assigned take their default.
+    Replace(Vec<Assignment>),
+    /// Change the row if it is there.
+    Update(Vec<Assignment>),
     /// Remove the row, if it is there.
     Delete,
+}
+
+/// What must hold of a stored row for a change to touch it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Conditions {
+    /// The change applies only where these values, compared in order, are greater than the stored ones; NULL is older than any
+    /// value, equal does not apply. They are stored with the change. Never null.
+    pub if_newer: Vec<(ColumnId, Value)>,
+    /// The change applies only where the columns hold these values; null is NULL.
+    pub only_if: Vec<(ColumnId, Value)>,
+}
+
+impl Conditions {
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.if_newer.is_empty() && self.only_if.is_empty()
+    }
 }
 
 /// What to do with one column. A column occurs at most once in a change.
@@ -50,6 +74,29 @@ pub enum Effect {
     Set,
     /// Adds to it; NULL and an absent row count from the column's default, else from 0.
     Add,
+    /// Subtracts from it, likewise.
+    Subtract,
+    /// Keeps the larger of both. NULL and an absent row count as the column's default, else as nothing; a null value does nothing.
+    Max,
+    /// Keeps the smaller of both, likewise.
+    Min,
+    /// Replaces NULL only; a null value does nothing.
+    SetOnce,
+}
+
+impl Effect {
+    /// The word of a projection file.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Add => "add",
+            Self::Subtract => "subtract",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::SetOnce => "set_once",
+        }
+    }
 }
 
 impl Changes {
@@ -65,16 +112,39 @@ impl Changes {
     }
 
     /// Begins an upsert of a row of `table`, for projections written in Rust.
-    pub fn upsert<'a>(&'a mut self, table: &'a Table, id: TableId, key: Vec<Value>) -> Upsert<'a> {
-        let change =
-            EventChange { table: id, key, aggregate: None, operation: Operation::Upsert(Vec::new()) };
-        self.list.push(change);
-        Upsert { table, changes: self }
+    pub fn upsert<'a>(&'a mut self, table: &'a Table, id: TableId, key: Vec<Value>) -> RowWrite<'a> {
+        self.write(table, id, key, Operation::Upsert(Vec::new()))
+    }
+
+    /// Begins to make a row of `table`, or to make it again, for projections written in Rust.
+    pub fn replace<'a>(&'a mut self, table: &'a Table, id: TableId, key: Vec<Value>) -> RowWrite<'a> {
+        self.write(table, id, key, Operation::Replace(Vec::new()))
+    }
+
+    /// Begins a change of a row of `table` that is there, for projections written in Rust.
+    pub fn update<'a>(&'a mut self, table: &'a Table, id: TableId, key: Vec<Value>) -> RowWrite<'a> {
+        self.write(table, id, key, Operation::Update(Vec::new()))
+    }
+
+    /// Begins the removal of a row of `table`, for projections written in Rust; it may have conditions.
+    pub fn remove<'a>(&'a mut self, table: &'a Table, id: TableId, key: Vec<Value>) -> RowWrite<'a> {
+        self.write(table, id, key, Operation::Delete)
     }
 
     /// Adds the removal of a row, for projections written in Rust.
     pub fn delete(&mut self, id: TableId, key: Vec<Value>) {
-        self.list.push(EventChange { table: id, key, aggregate: None, operation: Operation::Delete });
+        self.list.push(EventChange::new(id, key, Operation::Delete));
+    }
+
+    fn write<'a>(
+        &'a mut self,
+        table: &'a Table,
+        id: TableId,
+        key: Vec<Value>,
+        operation: Operation,
+    ) -> RowWrite<'a> {
+        self.list.push(EventChange::new(id, key, operation));
+        RowWrite { table, changes: self }
     }
 
     /// The changes so far, in order.
@@ -89,45 +159,81 @@ impl Changes {
     }
 }
 
-/// An upsert under construction: see [`Changes::upsert`].
+impl EventChange {
+    /// A change without conditions, of a table that does not store the aggregate.
+    #[must_use]
+    pub fn new(table: TableId, key: Vec<Value>, operation: Operation) -> Self {
+        Self { table, key, aggregate: None, operation, conditions: Conditions::default() }
+    }
+}
+
+/// A change of one row under construction: see [`Changes::upsert`].
 #[derive(Debug)]
-pub struct Upsert<'a> {
+pub struct RowWrite<'a> {
     table: &'a Table,
     changes: &'a mut Changes,
 }
 
-impl Upsert<'_> {
+/// All of these panic where the table has no such column: a mistake in the projection's code, found by its first test.
+impl RowWrite<'_> {
     /// Sets a column.
-    ///
-    /// # Panics
-    /// The table has no such column: a mistake in the projection's code, found by its first test.
     #[must_use]
     pub fn set(self, column: &str, value: impl Into<Value>) -> Self {
         self.assign(column, Effect::Set, value.into())
     }
 
     /// Adds to a column.
-    ///
-    /// # Panics
-    /// The table has no such column.
     #[must_use]
     pub fn add(self, column: &str, value: impl Into<Value>) -> Self {
         self.assign(column, Effect::Add, value.into())
     }
 
-    /// Ends the upsert; the change stands in the list.
-    pub fn done(self) {}
-
-    fn assign(self, column: &str, effect: Effect, value: Value) -> Self {
-        let Some(id) = self.table.column(column) else {
-            panic!("table {} has no column {column}", self.table.name);
-        };
-        if let Some(EventChange { operation: Operation::Upsert(assignments), .. }) =
-            self.changes.list.last_mut()
+    /// Does something with a column.
+    ///
+    /// # Panics
+    /// The table has no such column.
+    #[must_use]
+    pub fn assign(mut self, column: &str, effect: Effect, value: Value) -> Self {
+        let id = self.column(column);
+        if let Operation::Upsert(assignments)
+        | Operation::Replace(assignments)
+        | Operation::Update(assignments) = &mut self.change().operation
         {
             assignments.retain(|assignment| assignment.column != id);
             assignments.push(Assignment { column: id, effect, value });
         }
         self
+    }
+
+    /// Applies only where the value is greater than the stored one, and stores it; of several the first that differs decides.
+    #[must_use]
+    pub fn if_newer(mut self, column: &str, value: impl Into<Value>) -> Self {
+        let id = self.column(column);
+        self.change().conditions.if_newer.push((id, value.into()));
+        self
+    }
+
+    /// Applies only where the column holds the value.
+    #[must_use]
+    pub fn only_if(mut self, column: &str, value: impl Into<Value>) -> Self {
+        let id = self.column(column);
+        self.change().conditions.only_if.push((id, value.into()));
+        self
+    }
+
+    /// Ends the change; it stands in the list.
+    pub fn done(self) {}
+
+    fn column(&self, name: &str) -> ColumnId {
+        let Some(id) = self.table.column(name) else {
+            panic!("table {} has no column {name}", self.table.name);
+        };
+        id
+    }
+
+    fn change(&mut self) -> &mut EventChange {
+        // One was added when this was made.
+        let last = self.changes.list.len() - 1;
+        &mut self.changes.list[last]
     }
 }

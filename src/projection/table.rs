@@ -148,6 +148,14 @@ impl ColumnType {
     }
 }
 
+impl ColumnType {
+    /// Whether `max` and `min` compare values of this type: a key's order, but for booleans.
+    #[must_use]
+    pub const fn is_ordered(&self) -> bool {
+        self.is_key() && !matches!(self, Self::Boolean)
+    }
+}
+
 /// Printed as a projection file writes it.
 impl fmt::Display for ColumnType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,6 +11,7 @@
 //! - [`random`]: random changes against a small model of a table.
 //! - [`letters`]: dead letters, byte for byte.
 
+pub(crate) mod guards;
 pub(crate) mod layout;
 pub(crate) mod letters;
 pub(crate) mod positions;
@@ -119,6 +120,9 @@ macro_rules! store_contract {
             rows::no_error_quotes_a_value,
             rows::a_sum_out_of_range_is_refused,
             rows::two_partitions_add_to_the_same_row,
+            guards::the_newest_of_two_partitions_stays,
+            guards::equal_and_older_events_leave_the_row,
+            guards::an_update_that_finds_no_row_is_counted,
             rows::a_big_batch_is_one_transaction,
             rows::an_empty_transaction_moves_the_position,
             values::every_type_is_kept_at_the_ends_of_its_range,
@@ -219,7 +223,7 @@ pub(crate) fn add(column: usize, delta: i64) -> (ColumnId, Assign) {
 
 /// Makes a row again where it is there, else makes it.
 pub(crate) fn replace(assignments: Assignments) -> Change {
-    Change { present: Present::Replace(assignments), absent: Absent::InsertSame }
+    Change::new(Present::Replace(assignments), Absent::InsertSame)
 }
 
 /// A change of the row with the number `id` of the table at `index`.
@@ -336,7 +340,7 @@ impl<'h> Scene<'h> {
     pub(crate) async fn apply_rounds(&mut self, rounds: &[Vec<RowChange>]) -> Result<Applied, StoreError> {
         let advances = [advance(0, self.fence, self.fence.position.get() + 1)];
         let applied = self.transact(rounds, &[], &advances).await?;
-        if applied == Applied::Committed {
+        if let Applied::Committed { .. } = applied {
             self.fence = self.fence.advanced_to(advances[0].to);
         }
         Ok(applied)
@@ -349,13 +353,14 @@ impl<'h> Scene<'h> {
 
     /// Applies one round of changes, which must be accepted.
     pub(crate) async fn accept(&mut self, changes: Vec<RowChange>) {
-        assert_eq!(self.apply(changes).await, Ok(Applied::Committed));
+        let applied = self.apply(changes).await;
+        assert!(matches!(applied, Ok(Applied::Committed { .. })), "{applied:?}");
     }
 
     /// Applies an advance of partition 0 and nothing else.
     pub(crate) async fn advance(&mut self, advance: Advance) {
         let applied = self.transact(&[], &[], std::slice::from_ref(&advance)).await;
-        assert_eq!(applied, Ok(Applied::Committed));
+        assert_eq!(applied, Ok(Applied::Committed { missed_updates: 0 }));
         self.fence = advance.expected.advanced_to(advance.to);
     }
 

@@ -221,7 +221,7 @@ impl ReadStore for FaultyStore {
             Some(ApplyFault::Fails(error)) => Err(error),
             Some(ApplyFault::CommitLost) => Err(StoreError::CommitUnknown),
             Some(ApplyFault::ReplyLost) => match self.inner.apply(transaction).await? {
-                Applied::Committed => Err(StoreError::CommitUnknown),
+                Applied::Committed { .. } => Err(StoreError::CommitUnknown),
                 fenced @ Applied::Fenced(_) => Ok(fenced),
             },
             Some(ApplyFault::Held(gate)) => {
@@ -392,7 +392,7 @@ mod tests {
         let positions = async || stage.store.status(None).await.expect("status")[0].position.get();
         assert_eq!(positions().await, 0);
         held.release();
-        assert_eq!(call.await.expect("no panic"), Ok(Applied::Committed));
+        assert_eq!(call.await.expect("no panic"), Ok(Applied::Committed { missed_updates: 0 }));
         assert_eq!(positions().await, 5);
     }
 }

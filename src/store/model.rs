@@ -237,7 +237,10 @@ pub struct Transaction<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
     /// It is durable.
-    Committed,
+    Committed {
+        /// Updates that found no row, as folded: several of one row in one transaction count once.
+        missed_updates: u64,
+    },
     /// It was rolled back: these partitions (indexes into the advances) are owned by somebody else, or have moved.
     Fenced(Vec<usize>),
 }

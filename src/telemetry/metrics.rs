@@ -23,10 +23,11 @@ const BATCH_RECORDS: &str = "projector_batch_records";
 const APPLY_DURATION: &str = "projector_apply_duration_seconds";
 const EVENT_TO_VISIBLE: &str = "projector_event_to_visible_seconds";
 const FENCES_LOST: &str = "projector_fences_lost_total";
+const UPDATES_MISSED: &str = "projector_updates_missed_total";
 const RETRIES: &str = "projector_retries_total";
 
 /// Every metric of this program. Stable: dashboards and alert rules rely on them.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 18] = [
     RECORDS,
     EVENTS_IGNORED,
     DEAD_LETTERS,
@@ -42,6 +43,7 @@ pub const NAMES: [&str; 17] = [
     APPLY_DURATION,
     EVENT_TO_VISIBLE,
     FENCES_LOST,
+    UPDATES_MISSED,
     RETRIES,
     gauges::BUILD_INFO,
 ];
@@ -91,6 +93,13 @@ pub fn event_to_visible(version: &VersionKey, took: Duration) {
 /// A transaction was refused because the partition is somebody else's now.
 pub fn fence_lost(version: &VersionKey, partition: &TopicPartition) {
     counter!(FENCES_LOST, &partition_labels(version, partition)).increment(1);
+}
+
+/// Updates of one transaction that found no row, as folded: several of one row count once.
+pub fn updates_missed(version: &VersionKey, updates: u64) {
+    if updates > 0 {
+        counter!(UPDATES_MISSED, &version_labels(version)).increment(updates);
+    }
 }
 
 /// Why something is tried again.
@@ -245,6 +254,7 @@ fn describe() {
     describe_counter!(EVENTS_IGNORED, "Events without a handler, by type.");
     describe_counter!(DEAD_LETTERS, "Records that became dead letters.");
     describe_counter!(FENCES_LOST, "Transactions refused because another owner has the partition.");
+    describe_counter!(UPDATES_MISSED, "Updates that found no row.");
     describe_counter!(RETRIES, "Repeated attempts, by class of the fault and what is tried again.");
     describe_histogram!(BATCH_RECORDS, "Records of one transaction.");
     describe_histogram!(APPLY_DURATION, "Duration of one transaction.");
@@ -272,7 +282,8 @@ mod tests {
             projector_dead_letters_open projector_dead_letters_oldest_age_seconds projector_partition_lag_records \
             projector_partition_age_seconds projector_partition_state projector_view_state projector_view_stale \
             projector_view_staleness_limit_seconds projector_batch_records projector_apply_duration_seconds \
-            projector_event_to_visible_seconds projector_fences_lost_total projector_retries_total projector_build_info";
+            projector_event_to_visible_seconds projector_fences_lost_total projector_updates_missed_total \
+            projector_retries_total projector_build_info";
         assert_eq!(NAMES.to_vec(), documented.split_whitespace().collect::<Vec<_>>());
     }
 
@@ -284,6 +295,8 @@ mod tests {
             records_applied(&key, &partition, 7);
             dead_letter(&key, &partition, Stage::Decode, Reason::BadFraming);
             fence_lost(&key, &partition);
+            updates_missed(&key, 0);
+            updates_missed(&key, 2);
             retry(&key, RetryClass::Operator, Retried::Registry);
             batch_records(&key, 7);
             apply_duration(&key, Duration::from_millis(3));
@@ -293,6 +306,7 @@ mod tests {
             r#"projector_records_total{projection="orders",projection_version="1",topic="shop.orders",partition="3"} 7"#,
             r#"projector_dead_letters_total{projection="orders",projection_version="1",topic="shop.orders",partition="3",stage="decode",reason="bad_framing"} 1"#,
             r#"projector_fences_lost_total{projection="orders",projection_version="1",topic="shop.orders",partition="3"} 1"#,
+            r#"projector_updates_missed_total{projection="orders",projection_version="1"} 2"#,
             r#"projector_retries_total{projection="orders",projection_version="1",class="operator",what="registry"} 1"#,
             r#"projector_batch_records_bucket{projection="orders",projection_version="1",le="10"} 1"#,
             r#"projector_apply_duration_seconds_bucket{projection="orders",projection_version="1",le="0.005"} 1"#,

@@ -19,5 +19,5 @@ pub use gauges::{
 pub use health::{Health, Heartbeat};
 pub use metrics::{
     Metrics, Retried, RetryClass, apply_duration, batch_records, dead_letter, event_ignored,
-    event_to_visible, fence_lost, records_applied, retry,
+    event_to_visible, fence_lost, records_applied, retry, updates_missed,
 };

@@ -3,7 +3,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::projection::{Changes, Ownership};
+use crate::fold::{Assign, Change, RowChange, validate};
+use crate::projection::change::{Assignment, Conditions, Effect};
+use crate::projection::{Changes, ColumnId, EventChange, Operation, Ownership, Table, TableId};
 
 const TEXT: ColumnType = ColumnType::Text { max_chars: None };
 const NUMERIC: ColumnType = ColumnType::Numeric { precision_scale: None };
@@ -53,6 +55,7 @@ fn upsert(list: Vec<(usize, Effect, Value)>) -> EventChange {
         key: vec![1.into()],
         aggregate: Some("a".into()),
         operation: Operation::Upsert(list.into_iter().map(assignment).collect()),
+        conditions: Conditions::default(),
     }
 }
 

@@ -124,7 +124,12 @@ impl Expression {
     /// The record's key as a whole: the default aggregate.
     #[must_use]
     pub fn key() -> Self {
-        let path = Path { root: Root::Key, fields: Vec::new() };
+        Self::path(Path { root: Root::Key, fields: Vec::new() })
+    }
+
+    /// A plain path.
+    #[must_use]
+    pub fn path(path: Path) -> Self {
         Self { text: path.to_string(), form: Form::Path(path) }
     }
 

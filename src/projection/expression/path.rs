@@ -105,6 +105,13 @@ impl Path {
         Ok(Some(Self { root, fields }))
     }
 
+    /// The path of a field of what this one names.
+    #[must_use]
+    pub fn below(&self, field: &str) -> Self {
+        let fields = self.fields.iter().map(String::as_str).chain([field]);
+        Self { root: self.root, fields: fields.map(str::to_owned).collect() }
+    }
+
     /// The value for one event; `None` is absent.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use super::operation::Operation;
 use super::source::SourceDraft;
 use super::table::TableDraft;
 use crate::config::yaml::Place;
-use crate::projection::{Nullability, Ownership, TableId, Wanted, WantedFields};
+use crate::projection::{ColumnId, Nullability, Ownership, TableId, Wanted, WantedFields};
 
 /// For each source, the handler of each type, by its index.
 pub(super) type Bound = Vec<BTreeMap<String, usize>>;
@@ -107,7 +107,7 @@ impl Binder<'_, '_, '_> {
             self.notes.mistake(
                 &place,
                 message,
-                format!("write shared: true in `{name}` and only `add`, or one table for each topic and a view that joins them"),
+                format!("write shared: true in `{name}` and operations that commute, or one table for each topic and a view that joins them"),
             );
             return certain.keys().next().copied();
         }
@@ -230,7 +230,7 @@ impl Binder<'_, '_, '_> {
         let upserts = || {
             let tombstones = self.tombstones.iter().flatten();
             let handled = self.handlers.iter().flat_map(|handler| &handler.operations);
-            handled.chain(tombstones).filter_map(|operation| Some((operation, operation.upsert.as_ref()?)))
+            handled.chain(tombstones).filter(|operation| operation.makes_rows())
         };
         let mut never = Vec::new();
         let mut sometimes = Vec::new();
@@ -243,19 +243,15 @@ impl Binder<'_, '_, '_> {
                 if !needs {
                     continue;
                 }
-                let of_table: Vec<_> =
-                    upserts().filter(|(operation, _)| operation.table == TableId(id)).collect();
-                let without: Vec<_> = of_table
-                    .iter()
-                    .filter(|(_, assigned)| !assigned.iter().any(|assigned| assigned.column.0 == index))
-                    .collect();
+                let of_table: Vec<_> = upserts().filter(|operation| operation.table == TableId(id)).collect();
+                let without: Vec<_> =
+                    of_table.iter().filter(|operation| !operation.writes(ColumnId(index))).collect();
                 let named = format!("`{}.{}`", draft.table.name, column.name);
                 if without.len() == of_table.len() && !of_table.is_empty() {
                     never.push((draft.column_places[index].clone(), named));
                 } else {
-                    sometimes.extend(
-                        without.iter().map(|(operation, _)| (operation.place.clone(), named.clone())),
-                    );
+                    sometimes
+                        .extend(without.iter().map(|operation| (operation.place.clone(), named.clone())));
                 }
             }
         }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
+use super::assignments::Assigned;
 use super::event::HandlerDraft;
-use super::operation::Operation;
+use super::operation::{Operation, Write};
 use super::source::SourceDraft;
 use super::table::TableDraft;
-use crate::projection::change::Effect;
 use crate::projection::{
     Datum, KeyFormat, Nullability, Start, TypeRule, UnknownEvents, ValueFormat, digest_of,
 };
@@ -94,21 +94,35 @@ impl Content<'_, '_> {
             .collect();
         key.sort_by_key(ToString::to_string);
         let when = operation.when.as_ref().map(|when| when.expression.canonical());
-        let assigned = operation.upsert.as_ref().map(|assigned| {
-            let mut list: Vec<Json> = assigned
-                .iter()
-                .map(|one| {
-                    let effect = match one.effect {
-                        Effect::Set => "set",
-                        Effect::Add => "add",
-                    };
-                    json!([named(one.column.0), effect, one.value.expression.canonical()])
-                })
-                .collect();
+        let assigned = (operation.write != Write::Delete).then(|| {
+            let of = |one: &Assigned| {
+                json!([named(one.column.0), one.effect.word(), one.value.expression.canonical()])
+            };
+            let mut list: Vec<Json> = operation.assigned.iter().map(of).collect();
             list.sort_by_key(ToString::to_string);
             list
         });
-        json!([table.name, key, when, assigned])
+        let mut rendering = vec![json!(table.name), json!(key), json!(when), json!(assigned)];
+        match operation.write {
+            Write::Upsert | Write::Delete => {}
+            Write::Replace => rendering.push(json!("replace")),
+            Write::Update => rendering.push(json!("update")),
+        }
+        if !operation.if_newer.is_empty() {
+            let newer: Vec<Json> = operation
+                .if_newer
+                .iter()
+                .map(|(id, mapped)| json!([named(id.0), mapped.expression.canonical()]))
+                .collect();
+            rendering.push(json!(["if_newer", newer]));
+        }
+        if !operation.only_if.is_empty() {
+            let mut compared: Vec<Json> =
+                operation.only_if.iter().map(|one| json!([named(one.column.0), one.text])).collect();
+            compared.sort_by_key(ToString::to_string);
+            rendering.push(json!(["only_if", compared]));
+        }
+        Json::Array(rendering)
     }
 }
 

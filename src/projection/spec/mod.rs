@@ -5,12 +5,14 @@
 //! columns and views, handlers, and at last what follows from all of them together: which handler takes which type of
 //! which topic, who owns the rows of a table, what has to be decoded, and the digest.
 
+mod assignments;
 mod bind;
 mod column;
 mod column_type;
 mod default;
 mod digest;
 mod event;
+mod families;
 mod head;
 mod notes;
 mod operation;
@@ -25,17 +27,19 @@ use std::path::Path;
 use ahash::AHashMap as HashMap;
 
 pub use notes::Warning;
-pub use places::{Addition, Places, SourcePlaces, TablePlaces};
+pub use places::{Places, SourcePlaces, TablePlaces, Use, UsedColumn};
 
 use self::bind::{Binder, Bound};
 use self::event::HandlerDraft;
 use self::notes::Notes;
-use self::operation::{Mapped as MappedExpression, Operation, Values};
+use self::operation::{Mapped as MappedExpression, Operation, Values, Write};
 use self::source::SourceDraft;
 use self::table::TableDraft;
-use super::change::{Assignment, Effect};
+use super::change::{Assignment, Conditions, Effect};
 use super::expression::{Expression, Failure, SourceText, explain, text_of};
-use super::{Changes, Declaration, Event, EventChange, Mapped, Projection, UnknownEvents, Value};
+use super::{
+    Changes, Declaration, Event, EventChange, Mapped, Ownership, Projection, Table, UnknownEvents, Value,
+};
 use crate::config::yaml::{self, Mistake, Node, Place};
 use crate::fault::{Reason, RecordFault, Stage};
 
@@ -129,6 +133,7 @@ fn build(root: &Node, text: &str, read_file: source::ReadFile<'_>, notes: &mut N
                 .map_or_else(Vec::new, |node| operation::operations(node, &tables, Values::Absent, notes))
         })
         .collect();
+    families::check(&tables, &handlers, &tombstones, notes);
     let binder = Binder {
         sources: &mut sources,
         tables: &mut tables,
@@ -155,7 +160,12 @@ fn build(root: &Node, text: &str, read_file: source::ReadFile<'_>, notes: &mut N
         sources: sources.iter().map(SourcePlaces::of).collect(),
         tables: tables.iter().map(TablePlaces::of).collect(),
         views: view_places,
-        additions: handlers.iter().flat_map(|handler| &handler.operations).flat_map(additions).collect(),
+        used: handlers
+            .iter()
+            .flat_map(|handler| &handler.operations)
+            .chain(tombstones.iter().flatten())
+            .flat_map(used)
+            .collect(),
     };
     let declaration = Declaration {
         name,
@@ -174,13 +184,21 @@ fn build(root: &Node, text: &str, read_file: source::ReadFile<'_>, notes: &mut N
     YamlProjection { declaration, warnings: Vec::new(), places, handlers, sources }
 }
 
-fn additions(operation: &Operation) -> impl Iterator<Item = Addition> {
-    let added = operation.upsert.iter().flatten().filter(|assigned| assigned.effect == Effect::Add);
-    added.map(|assigned| Addition {
-        table: operation.table,
-        column: assigned.column,
-        place: assigned.value.place.clone(),
-    })
+/// The columns that an operation has the store compute with.
+fn used(operation: &Operation) -> impl Iterator<Item = UsedColumn> {
+    let of =
+        |column, how, place: &Place| UsedColumn { table: operation.table, column, how, place: place.clone() };
+    let assigned = operation.assigned.iter().filter_map(move |one| {
+        let how = match one.effect {
+            Effect::Add | Effect::Subtract => Use::Added,
+            Effect::Max | Effect::Min => Use::Compared,
+            Effect::Set | Effect::SetOnce => return None,
+        };
+        Some(of(one.column, how, &one.value.place))
+    });
+    let newer = operation.if_newer.iter().map(move |(id, mapped)| of(*id, Use::Compared, &mapped.place));
+    let only_if = operation.only_if.iter().map(move |one| of(one.column, Use::Compared, &one.place));
+    assigned.chain(newer).chain(only_if)
 }
 
 fn plans(sources: Vec<SourceDraft<'_>>, bound: Bound, tombstones: Vec<Vec<Operation>>) -> Vec<SourcePlan> {
@@ -235,32 +253,20 @@ impl YamlProjection {
         let name = |column: usize| table.columns[column].name.as_str();
         let mut key = Vec::with_capacity(operation.key.len());
         for (mapped, column) in operation.key.iter().zip(&table.primary_key) {
-            let value = needed(mapped, event)
+            let value = needed(mapped, event, "a column of the key")
                 .map_err(|failure| fault(failure, mapped).in_column(&table.name, name(column.0)))?;
             key.push(value);
         }
         let aggregate = table.stores_aggregate().then(|| aggregate_text(aggregate, event)).transpose()?;
-        let change = match &operation.upsert {
-            None => super::Operation::Delete,
-            Some(assigned) => {
-                let mut assignments = Vec::with_capacity(assigned.len());
-                for one in assigned {
-                    let value = one.value.expression.evaluate(event).map_err(|failure| {
-                        fault(failure, &one.value).in_column(&table.name, name(one.column.0))
-                    })?;
-                    // An absent field keeps its column.
-                    if let Some(value) = value {
-                        assignments.push(Assignment {
-                            column: one.column,
-                            effect: one.effect,
-                            value: value.into_owned(),
-                        });
-                    }
-                }
-                super::Operation::Upsert(assignments)
-            }
+        let assignments = assignments(operation, table, event)?;
+        let change = match operation.write {
+            Write::Upsert => super::Operation::Upsert(assignments),
+            Write::Replace => super::Operation::Replace(assignments),
+            Write::Update => super::Operation::Update(assignments),
+            Write::Delete => super::Operation::Delete,
         };
-        Ok(EventChange { table: operation.table, key, aggregate, operation: change })
+        let conditions = conditions(operation, table, event)?;
+        Ok(EventChange { table: operation.table, key, aggregate, operation: change, conditions })
     }
 
     fn unknown(&self, event_type: &str) -> Result<Mapped, RecordFault> {
@@ -316,10 +322,48 @@ fn fault(failure: Failure, mapped: &MappedExpression) -> RecordFault {
     RecordFault::new(Stage::Map, failure.reason, failure.detail + &place)
 }
 
-fn needed(mapped: &MappedExpression, event: &Event<'_>) -> Result<Value, Failure> {
+fn assignments(
+    operation: &Operation,
+    table: &Table,
+    event: &Event<'_>,
+) -> Result<Vec<Assignment>, RecordFault> {
+    // In a shared table the newest event wins as a whole: it sets all its columns.
+    let whole = table.ownership == Ownership::Shared && !operation.if_newer.is_empty();
+    let mut assignments = Vec::with_capacity(operation.assigned.len());
+    for one in &operation.assigned {
+        let in_column =
+            |failure| fault(failure, &one.value).in_column(&table.name, &table.columns[one.column.0].name);
+        match one.value.expression.evaluate(event).map_err(in_column)? {
+            Some(value) => assignments.push(Assignment {
+                column: one.column,
+                effect: one.effect,
+                value: value.into_owned(),
+            }),
+            None if whole => {
+                return Err(in_column(absent(&one.value.expression, "what the newest event sets")));
+            }
+            // An absent field keeps its column.
+            None => {}
+        }
+    }
+    Ok(assignments)
+}
+
+fn conditions(operation: &Operation, table: &Table, event: &Event<'_>) -> Result<Conditions, RecordFault> {
+    let mut conditions = Conditions::default();
+    for (id, mapped) in &operation.if_newer {
+        let value = needed(mapped, event, "what if_newer compares")
+            .map_err(|failure| fault(failure, mapped).in_column(&table.name, &table.columns[id.0].name))?;
+        conditions.if_newer.push((*id, value));
+    }
+    conditions.only_if.extend(operation.only_if.iter().map(|one| (one.column, one.value.clone())));
+    Ok(conditions)
+}
+
+fn needed(mapped: &MappedExpression, event: &Event<'_>, what: &str) -> Result<Value, Failure> {
     match mapped.expression.evaluate(event)? {
         Some(value) => Ok(value.into_owned()),
-        None => Err(absent(&mapped.expression, "a column of the key")),
+        None => Err(absent(&mapped.expression, what)),
     }
 }
 

@@ -1,11 +1,11 @@
 //! The operations of a handler or a tombstone.
 
+use super::assignments::{self, Assigned, Compared};
 use super::notes::{Later, Notes};
 use super::table::{TableDraft, column_id};
 use crate::config::yaml::{Kind, Node, Place, suggestion};
-use crate::projection::change::Effect;
-use crate::projection::expression::{Expression, with_article};
-use crate::projection::{ColumnId, ColumnType, Nullability, TableId, Value};
+use crate::projection::expression::Expression;
+use crate::projection::{ColumnId, TableId, Value};
 
 /// What one operation of a handler does.
 #[derive(Debug)]
@@ -15,8 +15,25 @@ pub(super) struct Operation {
     /// By the key's order.
     pub(super) key: Vec<Mapped>,
     pub(super) when: Option<Mapped>,
-    /// `None` deletes.
-    pub(super) upsert: Option<Vec<Assigned>>,
+    pub(super) write: Write,
+    /// Empty where the row is deleted.
+    pub(super) assigned: Vec<Assigned>,
+    /// In the order of comparison.
+    pub(super) if_newer: Vec<(ColumnId, Mapped)>,
+    pub(super) only_if: Vec<Compared>,
+}
+
+/// What becomes of the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Write {
+    /// `upsert`
+    Upsert,
+    /// `upsert` with `mode: replace`
+    Replace,
+    /// `update`
+    Update,
+    /// `delete`
+    Delete,
 }
 
 /// An expression and where it stands.
@@ -26,39 +43,39 @@ pub(super) struct Mapped {
     pub(super) place: Place,
 }
 
-/// One column of an upsert.
-#[derive(Debug)]
-pub(super) struct Assigned {
-    pub(super) column: ColumnId,
-    pub(super) effect: Effect,
-    pub(super) value: Mapped,
-}
-
 impl Operation {
     /// Every expression of the operation.
     pub(super) fn expressions(&self) -> impl Iterator<Item = &Mapped> {
-        let assigned = self.upsert.iter().flatten().map(|assigned| &assigned.value);
-        self.key.iter().chain(&self.when).chain(assigned)
+        let assigned = self.assigned.iter().map(|assigned| &assigned.value);
+        let newer = self.if_newer.iter().map(|(_, mapped)| mapped);
+        self.key.iter().chain(&self.when).chain(assigned).chain(newer)
+    }
+
+    /// Whether the row is made where it is not there.
+    pub(super) const fn makes_rows(&self) -> bool {
+        matches!(self.write, Write::Upsert | Write::Replace)
+    }
+
+    /// Whether the operation gives the column a value: by an assignment or by `if_newer`.
+    pub(super) fn writes(&self, column: ColumnId) -> bool {
+        self.assigned.iter().any(|assigned| assigned.column == column)
+            || self.if_newer.iter().any(|(known, _)| *known == column)
     }
 }
 
-const KEYS: &[&str] = &["upsert", "delete", "key", "set", "add", "when"];
-const COLUMNS_OF: &str = "map its columns with set and add; a column that is not named stays as it is";
+const KEYS: &[&str] = &[
+    "upsert", "update", "delete", "key", "set", "mode", "except", "add", "subtract", "max", "min",
+    "set_once", "if_newer", "only_if", "when",
+];
+const CHILDREN: &str = "write the children as a table of their own, with events of their own";
 const LATER: &[Later] = &[
-    ("update", "write upsert, which also makes the row where it is not there"),
-    ("children", "write the children as a table of their own, with events of their own"),
-    ("parent", "write the children as a table of their own, with events of their own"),
-    ("each", "write the children as a table of their own, with events of their own"),
-    ("subtract", "write add with a negative value: add: { column: -value.amount }"),
-    ("max", COLUMNS_OF),
-    ("min", COLUMNS_OF),
-    ("set_once", COLUMNS_OF),
-    ("if_newer", "leave it out: events of one key are applied in the order of their partition"),
-    ("only_if", "write when, which looks at the event; an expression cannot read rows"),
-    ("mode", "leave it out: an absent field keeps its column, an explicit null clears it"),
-    ("except", "name the columns in set"),
+    ("children", CHILDREN),
+    ("parent", CHILDREN),
+    ("each", CHILDREN),
     ("late", "leave it out: it belongs to `sequence`, which is not in this release either"),
 ];
+const VERBS: &[(&str, Write)] =
+    &[("upsert", Write::Upsert), ("update", Write::Update), ("delete", Write::Delete)];
 
 /// Whether the events of a handler have a value: those of a tombstone have none.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,81 +105,105 @@ pub(super) fn operations(
 fn operation(node: &Node, tables: &[TableDraft], values: Values, notes: &mut Notes<'_>) -> Option<Operation> {
     notes.keep(node.map("an operation"))?;
     notes.only_keys(node, "an operation", KEYS, LATER);
-    let (name, is_delete) = match (node.get("upsert"), node.get("delete")) {
-        (Some(table), None) => (table, false),
-        (None, Some(table)) => (table, true),
-        (Some(_), Some(_)) => {
-            notes.mistake(
-                &node.place,
-                "an operation does one thing, not `upsert` and `delete`",
-                "write two operations",
-            );
-            return None;
-        }
-        (None, None) => {
-            let later = LATER.iter().any(|(key, _)| node.get(key).is_some());
-            if !later {
-                notes.mistake(
-                    &node.place,
-                    "an operation without `upsert` or `delete`",
-                    "write upsert: table or delete: table",
-                );
-            }
-            return None;
-        }
-    };
-    let table_name = notes.keep(name.text("a table"))?;
-    // That there are no tables has been said.
-    if tables.is_empty() {
-        return None;
-    }
-    let Some(id) = tables.iter().position(|draft| draft.table.name == table_name) else {
-        let known: Vec<&str> = tables.iter().map(|draft| draft.table.name.as_str()).collect();
-        notes.mistake(
-            &name.place,
-            format!("there is no table `{table_name}`"),
-            suggestion(table_name, &known),
-        );
-        return None;
-    };
-    let draft = &tables[id];
+    let (name, verb) = verb(node, notes)?;
+    let id = table(name, tables, notes)?;
+    let draft = &tables[id.0];
     let key = key(node, draft, notes);
     let when = node.get("when").and_then(|when| condition(when, notes));
-    let upsert = if is_delete {
+    let write = mode(node, verb, notes);
+    if write == Write::Delete {
         refuse_for_delete(node, draft, notes);
-        None
-    } else {
-        let mut assigned = Vec::new();
-        assignments(node, draft, Effect::Set, &mut assigned, notes);
-        assignments(node, draft, Effect::Add, &mut assigned, notes);
-        Some(assigned)
+    }
+    let written = assignments::read(node, write, draft, notes);
+    let operation = Operation {
+        place: node.place.clone(),
+        table: id,
+        key: key?,
+        when,
+        write,
+        assigned: written.assigned,
+        if_newer: written.if_newer,
+        only_if: written.only_if,
     };
-    let operation = Operation { place: node.place.clone(), table: TableId(id), key: key?, when, upsert };
     if values == Values::Absent {
         for mapped in operation.expressions().filter(|mapped| mapped.expression.reads().value()) {
-            notes.mistake(&mapped.place, "a tombstone has no value", "map from key or headers");
+            notes.mistake(&mapped.place, "a tombstone has no value", "map from key, headers or timestamp");
         }
-        if operation.upsert.is_some() {
-            notes.mistake(&operation.place, "a tombstone deletes", "write delete: table");
+        if operation.makes_rows() {
+            let fix = "write delete: table, or update: table to mark the row";
+            notes.mistake(&operation.place, "a tombstone makes no rows", fix);
         }
     }
     Some(operation)
 }
 
+/// What the operation does, and the node of its table's name.
+fn verb<'n>(node: &'n Node, notes: &mut Notes<'_>) -> Option<(&'n Node, Write)> {
+    let mut verbs = VERBS.iter().filter_map(|(word, write)| Some((*word, node.get(word)?, *write)));
+    let Some((first, name, write)) = verbs.next() else {
+        if LATER.iter().all(|(key, _)| node.get(key).is_none()) {
+            notes.mistake(
+                &node.place,
+                "an operation without `upsert`, `update` or `delete`",
+                "write upsert: table, update: table or delete: table",
+            );
+        }
+        return None;
+    };
+    if let Some((second, ..)) = verbs.next() {
+        let message = format!("an operation does one thing, not `{first}` and `{second}`");
+        notes.mistake(&node.place, message, "write two operations");
+        return None;
+    }
+    Some((name, write))
+}
+
+fn table(node: &Node, tables: &[TableDraft], notes: &mut Notes<'_>) -> Option<TableId> {
+    let name = notes.keep(node.text("a table"))?;
+    // That there are no tables has been said.
+    if tables.is_empty() {
+        return None;
+    }
+    let id = tables.iter().position(|draft| draft.table.name == name);
+    if id.is_none() {
+        let known: Vec<&str> = tables.iter().map(|draft| draft.table.name.as_str()).collect();
+        notes.mistake(&node.place, format!("there is no table `{name}`"), suggestion(name, &known));
+    }
+    id.map(TableId)
+}
+
+/// `mode`, which an upsert may have.
+fn mode(node: &Node, verb: Write, notes: &mut Notes<'_>) -> Write {
+    let Some(mode) = node.get("mode") else { return verb };
+    let choices = [("patch", false), ("replace", true)];
+    match (notes.choice(mode, "mode", &choices, &[]), verb) {
+        (None, _) | (Some(false), Write::Upsert | Write::Update | Write::Replace) => verb,
+        (Some(true), Write::Upsert | Write::Replace) => Write::Replace,
+        (Some(true), Write::Update) => {
+            let fix = "write upsert, or remove `mode` and set each column, null to clear it";
+            notes.mistake(&mode.place, "`mode: replace` makes the row, which `update` never does", fix);
+            verb
+        }
+        (Some(_), Write::Delete) => {
+            notes.mistake(&mode.place, "`mode` beside `delete`", "remove it, or write upsert");
+            verb
+        }
+    }
+}
+
 fn refuse_for_delete(node: &Node, draft: &TableDraft, notes: &mut Notes<'_>) {
-    for name in ["set", "add"] {
+    for name in ["set", "except", "add", "subtract", "max", "min", "set_once"] {
         if let Some(node) = node.get(name) {
-            notes.mistake(&node.place, format!("`{name}` beside `delete`"), "remove it, or write upsert");
+            let fix = "remove it, or write upsert or update";
+            notes.mistake(&node.place, format!("`{name}` beside `delete`"), fix);
         }
     }
     if draft.is_shared() {
+        let name = &draft.table.name;
         notes.mistake(
             &node.place,
-            format!(
-                "table `{}` is shared: rows cannot be deleted, since a delete does not commute",
-                draft.table.name
-            ),
-            "add a negative value, or leave such rows out in a view",
+            format!("table `{name}` is shared: rows cannot be deleted, since a delete does not commute"),
+            "subtract what was added, or leave such rows out in a view",
         );
     }
 }
@@ -222,125 +263,4 @@ fn condition(node: &Node, notes: &mut Notes<'_>) -> Option<Mapped> {
         return None;
     }
     Some(Mapped { expression, place: node.place.clone() })
-}
-
-fn assignments(
-    node: &Node,
-    draft: &TableDraft,
-    effect: Effect,
-    assigned: &mut Vec<Assigned>,
-    notes: &mut Notes<'_>,
-) {
-    let word = if effect == Effect::Set { "set" } else { "add" };
-    let Some(node) = node.get(word) else { return };
-    let Some(entries) = notes.keep(node.map(word)) else { return };
-    if effect == Effect::Set && draft.is_shared() {
-        notes.mistake(
-            &node.place,
-            format!("table `{}` is shared: `set` does not commute", draft.table.name),
-            "use add, or give the value a table of its own, written from one topic",
-        );
-        return;
-    }
-    let mut cut = false;
-    for entry in entries {
-        if entry.key == "*" {
-            notes.mistake(
-                &entry.place,
-                "`\"*\"` is not in this release",
-                "name the columns: set: { name: value.name }",
-            );
-            continue;
-        }
-        // What a comma has cut off is no column; the mistake stands where the expression begins.
-        if cut && entry.value.is_null() {
-            continue;
-        }
-        let before = notes.mistakes.len();
-        let expression = notes.expression(&entry.value);
-        cut = notes.mistakes[before..].iter().any(|mistake| mistake.message.contains("is cut at"));
-        let Some(column) = column_id(draft, &entry.key, &entry.place, notes) else { continue };
-        let Some(expression) = expression else { continue };
-        check_assignment(draft, column, effect, &entry.place, &expression, notes);
-        if assigned.iter().any(|other| other.column == column) {
-            let message = format!("the column `{}` is both set and added to", entry.key);
-            notes.mistake(&entry.place, message, "keep one of the two");
-            continue;
-        }
-        let value = Mapped { expression, place: entry.value.place.clone() };
-        assigned.push(Assigned { column, effect, value });
-    }
-}
-
-fn check_assignment(
-    draft: &TableDraft,
-    id: ColumnId,
-    effect: Effect,
-    place: &Place,
-    expression: &Expression,
-    notes: &mut Notes<'_>,
-) {
-    let column = &draft.table.columns[id.0];
-    let name = &column.name;
-    if draft.table.primary_key.contains(&id) {
-        notes.mistake(place, format!("the column `{name}` is part of the key"), "remove it: key sets it");
-    }
-    if column.generated.is_some() {
-        notes.mistake(place, format!("the column `{name}` is generated by the database"), "remove it");
-    }
-    let numeric = matches!(
-        column.kind,
-        ColumnType::SmallInt | ColumnType::Integer | ColumnType::BigInt | ColumnType::Numeric { .. }
-    );
-    match (effect, expression.as_literal()) {
-        (Effect::Add, _) if !numeric => {
-            let message = format!("`add` to the column `{name}` of type {}", column.kind);
-            notes.mistake(
-                place,
-                message,
-                "add needs smallint, integer, bigint or numeric, whose sums are exact",
-            );
-        }
-        (Effect::Add, Some(literal))
-            if !matches!(literal, Value::Int(_) | Value::Number(_) | Value::Decimal(_)) =>
-        {
-            notes.mistake(place, format!("{} cannot be added to `{name}`", literal.kind()), "add a number");
-        }
-        (Effect::Set, Some(literal)) if !may_fit(literal, &column.kind) => {
-            let message =
-                format!("{} never fits the column `{name}` of type {}", with_article(literal), column.kind);
-            notes.mistake(place, message, "write a literal of the column's type, or another type");
-        }
-        (Effect::Set, Some(Value::Null)) if column.nullability == Nullability::NotNull => {
-            notes.mistake(
-                place,
-                format!("the column `{name}` is not null"),
-                "set a value, or drop `not null`",
-            );
-        }
-        _ => {}
-    }
-}
-
-/// Whether a literal has a kind that the column's type takes at all.
-fn may_fit(literal: &Value, kind: &ColumnType) -> bool {
-    let is_number = matches!(literal, Value::Int(_) | Value::Number(_) | Value::Decimal(_));
-    match kind {
-        _ if matches!(literal, Value::Null) => true,
-        ColumnType::SmallInt
-        | ColumnType::Integer
-        | ColumnType::BigInt
-        | ColumnType::Numeric { .. }
-        | ColumnType::Real
-        | ColumnType::Double => is_number,
-        ColumnType::Boolean => matches!(literal, Value::Bool(_)),
-        ColumnType::Bytes => matches!(literal, Value::Bytes(_)),
-        ColumnType::Date
-        | ColumnType::Time
-        | ColumnType::Timestamp
-        | ColumnType::TimestampTz
-        | ColumnType::Uuid => matches!(literal, Value::Text(_)),
-        ColumnType::Text { .. } => is_number || matches!(literal, Value::Text(_) | Value::Bool(_)),
-        ColumnType::Json | ColumnType::Catalogue(_) => true,
-    }
 }

@@ -16,8 +16,8 @@ pub struct Places {
     pub tables: Vec<TablePlaces>,
     /// The views: the SQL or, of a default view, the table's name.
     pub views: Vec<Place>,
-    /// Values that are added to columns.
-    pub additions: Vec<Addition>,
+    /// Columns with which the store computes.
+    pub used: Vec<UsedColumn>,
 }
 
 /// Places of a source.
@@ -42,15 +42,26 @@ pub struct TablePlaces {
     pub indexes: Vec<Place>,
 }
 
-/// A value that is added to a column.
+/// A column with which the store computes, and an expression that makes it do so.
 #[derive(Debug)]
-pub struct Addition {
+pub struct UsedColumn {
     /// The table.
     pub table: TableId,
     /// The column.
     pub column: ColumnId,
+    /// What is done.
+    pub how: Use,
     /// Where the value stands.
     pub place: Place,
+}
+
+/// What a store does with the stored value of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// It is added to.
+    Added,
+    /// It is compared.
+    Compared,
 }
 
 impl SourcePlaces {

@@ -166,6 +166,7 @@ fn an_event_becomes_the_changes_of_its_handler() {
             key: vec!["p1".into()],
             aggregate: None,
             operation: Change::Upsert(vec![set(1, "Lamp"), set(2, 900), set(3, Value::TimestampTz(1))]),
+            conditions: Conditions::default(),
         }]
     );
 }
@@ -382,8 +383,6 @@ on_error: park
         fix: did you mean `total`?
     shop.yaml:17:39: `paid` is not a variable
         fix: for the text write "'paid'" or {text: paid}; variables are key, value, headers, topic, partition, offset, timestamp
-    shop.yaml:18:7: `if_newer` in an operation is not in this release
-        fix: leave it out: events of one key are applied in the order of their partition
     shop.yaml:19:11: `on_error: park` is not in this release
         fix: write dead_letter, or quarantine to stop the partition
     "#);
@@ -424,19 +423,8 @@ fn what_a_later_release_has_is_refused_and_named() {
             "shared: true\n    existing: { table: stock }",
             "`existing` in a table is not in this release",
         ),
-        ("- upsert: products", "- update: products", "`update` in an operation is not in this release"),
-        ("set: { name", "mode: replace\n      set: { name", "`mode` in an operation is not in this release"),
-        ("set: { name", "set: { \"*\": value, name", "`\"*\"` is not in this release"),
-        (
-            "add: { quantity",
-            "max: { quantity: value.delta }\n      add: { quantity",
-            "`max` in an operation is not in this release",
-        ),
-        (
-            "when: value.delta != 0",
-            "only_if: { quantity: 0 }",
-            "`only_if` in an operation is not in this release",
-        ),
+        ("when: value.delta != 0", "children: lines", "`children` in an operation is not in this release"),
+        ("when: value.delta != 0", "late: skip", "`late` in an operation is not in this release"),
         ("on_error: dead_letter", "on_error: park", "`on_error: park` is not in this release"),
     ] {
         let text = mistakes(from, to);
@@ -466,19 +454,19 @@ fn operations_are_checked_against_their_table() {
     ");
     insta::assert_snapshot!(mistakes("add: { quantity: value.delta }", "set: { quantity: value.delta }"), @r"
     shop.yaml:38:12: table `stock` is shared: `set` does not commute
-        fix: use add, or give the value a table of its own, written from one topic
+        fix: use add, subtract, max or min; or say which value is the newest: if_newer: { column: value.field }; or give the value a table of its own, written from one topic
     ");
     insta::assert_snapshot!(mistakes("- { delete: products, key: { product_id: key } }", "- { delete: stock, key: { sku: key, warehouse: value.w } }"), @r"
     shop.yaml:41:7: table `stock` is shared: rows cannot be deleted, since a delete does not commute
-        fix: add a negative value, or leave such rows out in a view
+        fix: subtract what was added, or leave such rows out in a view
     ");
     insta::assert_snapshot!(mistakes("set: { name: value.name, price_cents: value.price.cents,", "add: { price_cents: 1 }\n      set: { price_cents: 1,"), @r"
-    shop.yaml:34:14: the column `price_cents` is both set and added to
+    shop.yaml:34:14: the column `price_cents` stands under `set` and under `add`
         fix: keep one of the two
     ");
     insta::assert_snapshot!(mistakes("tombstone: [{ delete: products, key: { product_id: key } }]", "tombstone: [{ delete: products, key: { product_id: value.id } }]"), @r"
     shop.yaml:8:56: a tombstone has no value
-        fix: map from key or headers
+        fix: map from key, headers or timestamp
     ");
 }
 
@@ -528,7 +516,7 @@ fn keys_and_names_are_checked() {
 fn an_owned_table_is_written_from_one_topic() {
     insta::assert_snapshot!(mistakes("  ProductDelisted:", "  shop.stock/ProductDelisted:"), @r"
     shop.yaml:41:7: table `products` is written from the topics shop.products and shop.stock, whose order is not known
-        fix: write shared: true in `products` and only `add`, or one table for each topic and a view that joins them
+        fix: write shared: true in `products` and operations that commute, or one table for each topic and a view that joins them
     ");
     insta::assert_snapshot!(mistakes("    tombstone: [{ delete: products, key: { product_id: key } }]\n", ""), @r"
     shop.yaml:31:7: table `products` could be written from the topics shop.products and shop.stock
@@ -649,3 +637,5 @@ fn a_file_that_is_not_there_is_a_mistake_with_its_name() {
     let mistakes = load(Path::new("nowhere.yaml")).expect_err("no such file");
     assert!(mistakes[0].to_string().starts_with("nowhere.yaml:1:1: the file cannot be read: "));
 }
+
+mod operations;

@@ -246,7 +246,10 @@ pub(super) fn named(name: &str) -> Assignments {
 pub(super) async fn reach_boundary(scene: &mut Scene<'_>) {
     scene.advance(advance(0, scene.fence, 10)).await;
     let other = scene.owned(1).await.fence;
-    assert_eq!(scene.transact(&[], &[], &[advance(1, other, 12)]).await, Ok(Applied::Committed));
+    assert_eq!(
+        scene.transact(&[], &[], &[advance(1, other, 12)]).await,
+        Ok(Applied::Committed { missed_updates: 0 })
+    );
 }
 
 pub(crate) async fn the_printed_layout_is_what_laying_out_expects(harness: &dyn Harness) {
@@ -300,7 +303,10 @@ pub(crate) async fn odd_names_are_kept_exactly(harness: &dyn Harness) {
     scene.accept(vec![item(1, change)]).await;
     scene.advance(advance(0, scene.fence, 10)).await;
     let other = scene.owned(1).await.fence;
-    assert_eq!(scene.transact(&[], &[], &[advance(1, other, 12)]).await, Ok(Applied::Committed));
+    assert_eq!(
+        scene.transact(&[], &[], &[advance(1, other, 12)]).await,
+        Ok(Applied::Committed { missed_updates: 0 })
+    );
     assert_eq!(scene.store.promote_first(&scene.declaration).await, Ok(Promotion::Live));
     let rows =
         scene.rows("select \"select\", \"a\"\"b'c\", \"Größe {x}\" from \"Order \"\"Lines\"\"\"").await;
@@ -321,7 +327,10 @@ pub(crate) async fn views_appear_with_the_first_promotion(harness: &dyn Harness)
     );
     refused_text(scene.store.read_view("items", 10).await.expect_err("no view yet"));
     let other = scene.owned(1).await.fence;
-    assert_eq!(scene.transact(&[], &[], &[advance(1, other, 12)]).await, Ok(Applied::Committed));
+    assert_eq!(
+        scene.transact(&[], &[], &[advance(1, other, 12)]).await,
+        Ok(Applied::Committed { missed_updates: 0 })
+    );
     for _ in 0..2 {
         assert_eq!(scene.store.promote_first(&scene.declaration).await, Ok(Promotion::Live));
     }
@@ -374,9 +383,15 @@ pub(crate) async fn retiring_drops_everything_and_frees_the_number(harness: &dyn
     let letter = super::letters::letter(&scene.version, 0, 1);
     let next = advance(0, scene.fence, 10);
     let letters = std::slice::from_ref(&letter);
-    assert_eq!(scene.transact(&[], letters, std::slice::from_ref(&next)).await, Ok(Applied::Committed));
+    assert_eq!(
+        scene.transact(&[], letters, std::slice::from_ref(&next)).await,
+        Ok(Applied::Committed { missed_updates: 0 })
+    );
     let other = scene.owned(1).await.fence;
-    assert_eq!(scene.transact(&[], &[], &[advance(1, other, 12)]).await, Ok(Applied::Committed));
+    assert_eq!(
+        scene.transact(&[], &[], &[advance(1, other, 12)]).await,
+        Ok(Applied::Committed { missed_updates: 0 })
+    );
     assert_eq!(scene.store.promote_first(&scene.declaration).await, Ok(Promotion::Live));
 
     let plan = scene.store.retire_plan(&scene.version).await.expect("a plan");

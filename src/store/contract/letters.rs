@@ -33,7 +33,7 @@ pub(crate) fn letter(version: &VersionKey, number: i32, offset: i64) -> DeadLett
 async fn write(scene: &mut Scene<'_>, letters: &[DeadLetter]) {
     let step = advance(0, scene.fence, scene.fence.position.get() + 1);
     let applied = scene.transact(&[], letters, std::slice::from_ref(&step)).await;
-    assert_eq!(applied, Ok(Applied::Committed));
+    assert_eq!(applied, Ok(Applied::Committed { missed_updates: 0 }));
     scene.fence = step.expected.advanced_to(step.to);
 }
 

@@ -81,7 +81,7 @@ pub(crate) async fn a_position_that_is_not_as_expected_rolls_everything_back(har
         assert_eq!(scene.rows("select count(*) from projector_dead_letters").await, [["0"]]);
     }
     let applied = scene.transact(&[vec![lamp(1)]], &letters, &[advance(0, right, 5)]).await;
-    assert_eq!(applied, Ok(Applied::Committed));
+    assert_eq!(applied, Ok(Applied::Committed { missed_updates: 0 }));
     assert_eq!(scene.rows("select count(*) from projector_dead_letters").await, [["1"]]);
 }
 
@@ -102,7 +102,10 @@ pub(crate) async fn the_fenced_partitions_are_told_by_index(harness: &dyn Harnes
     lost.sort_unstable();
     assert_eq!(lost, [0, 3]);
     let left: Vec<Advance> = [1, 2, 4].map(|index| advances[index].clone()).into();
-    assert_eq!(scene.transact(&[vec![lamp(1)]], &[], &left).await, Ok(Applied::Committed));
+    assert_eq!(
+        scene.transact(&[vec![lamp(1)]], &[], &left).await,
+        Ok(Applied::Committed { missed_updates: 0 })
+    );
     let sql = "select partition, position, revision from projector_positions order by partition";
     let moved = [["0", "3", "1"], ["1", "0", "0"], ["2", "3", "1"], ["3", "3", "1"], ["4", "0", "0"]];
     assert_eq!(scene.rows(sql).await, moved);
@@ -114,7 +117,7 @@ pub(crate) async fn an_unknown_commit_is_decided_by_the_row(harness: &dyn Harnes
     let expected = [advance(1, other, 4), advance(0, scene.fence, 5), advance(8, scene.fence, 1)];
     let ask = || scene.store.outcome(&scene.version, &expected);
     assert_eq!(ask().await, Ok(vec![Outcome::NotApplied, Outcome::NotApplied, Outcome::Fenced]));
-    assert_eq!(scene.transact(&[], &[], &expected[1..2]).await, Ok(Applied::Committed));
+    assert_eq!(scene.transact(&[], &[], &expected[1..2]).await, Ok(Applied::Committed { missed_updates: 0 }));
     assert_eq!(ask().await, Ok(vec![Outcome::NotApplied, Outcome::Applied, Outcome::Fenced]));
     scene.owned(1).await;
     assert_eq!(ask().await, Ok(vec![Outcome::Fenced, Outcome::Applied, Outcome::Fenced]));
@@ -286,7 +289,10 @@ pub(crate) async fn status_has_the_numbers_of_every_partition(harness: &dyn Harn
     let letters =
         [super::letters::letter(&scene.version, 0, 0), super::letters::letter(&scene.version, 0, 1)];
     let step = advance(0, scene.fence, 3);
-    assert_eq!(scene.transact(&[], &letters, std::slice::from_ref(&step)).await, Ok(Applied::Committed));
+    assert_eq!(
+        scene.transact(&[], &letters, std::slice::from_ref(&step)).await,
+        Ok(Applied::Committed { missed_updates: 0 })
+    );
     scene.fence = step.expected.advanced_to(step.to);
     scene.advance(enter(&scene, "not_null")).await;
     let seen = Observation { blocked: Some("the database refuses".into()), ..observation(&scene, 0, 1) };
@@ -353,7 +359,10 @@ pub(crate) async fn the_status_view_judges_as_status_does(harness: &dyn Harness)
     assert_eq!(scene.rows(judged).await, row("catching_up", "40"));
     assert!(scene.rows(reason).await[0][0].contains("boundary: 2 of 2"));
 
-    assert_eq!(scene.transact(&[], &[], &[advance(1, other, 20)]).await, Ok(Applied::Committed));
+    assert_eq!(
+        scene.transact(&[], &[], &[advance(1, other, 20)]).await,
+        Ok(Applied::Committed { missed_updates: 0 })
+    );
     scene.advance(advance(0, scene.fence, 20)).await;
     let waits = |number| Observation {
         readable_end: Some(NextOffset::new(20)),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Harness, Scene, TEXT, column, defaulted, item, required, set, table, text};
-use crate::fold::{Absent, Assign, Assignments, Change, Present, RowChange};
+use crate::fold::{Absent, Assign, Assignments, Change, Guard, Present, RowChange};
 use crate::projection::{ColumnId, ColumnType, Datum, Nullability, Ownership, Table};
 use crate::store::{Applied, StoreError};
 
@@ -45,16 +45,24 @@ fn sums(ownership: Ownership) -> Table {
 fn assignments(dice: &mut Dice) -> Assignments {
     let mut list = Vec::new();
     for column in [COUNT, TOTAL] {
-        match dice.roll(4) {
-            0 => list.push(set(column, Datum::Int(dice.number()))),
-            1 => list.push((ColumnId(column), Assign::Add(Datum::Int(dice.number())))),
-            2 if dice.roll(3) == 0 => list.push(set(column, Datum::Null)),
+        let number = Datum::Int(dice.number());
+        match dice.roll(8) {
+            0 | 1 => list.push(set(column, number)),
+            2 | 3 => list.push((ColumnId(column), Assign::Add(number))),
+            4 => list.push((ColumnId(column), Assign::Max(number))),
+            5 => list.push((ColumnId(column), Assign::Min(number))),
+            6 => list.push((ColumnId(column), Assign::SetOnce(number))),
+            7 if dice.roll(2) == 0 => list.push(set(column, Datum::Null)),
             _ => {}
         }
     }
-    match dice.roll(4) {
-        0 => list.push(set(LABEL, text("l"))),
+    let label = text(["Label", "label", "\u{e9}tiquette"][usize::try_from(dice.roll(3)).unwrap()]);
+    match dice.roll(7) {
+        0 => list.push(set(LABEL, label)),
         1 => list.push(set(LABEL, Datum::Null)),
+        2 => list.push((ColumnId(LABEL), Assign::SetOnce(label))),
+        3 => list.push((ColumnId(LABEL), Assign::Max(label))),
+        4 => list.push((ColumnId(LABEL), Assign::Min(label))),
         _ => {}
     }
     if dice.roll(4) > 0 {
@@ -64,23 +72,61 @@ fn assignments(dice: &mut Dice) -> Assignments {
 }
 
 fn change(dice: &mut Dice) -> Change {
-    match dice.roll(10) {
-        0..5 => Change::upsert(assignments(dice)),
-        5 => Change::delete(),
-        _ => Change {
-            present: match dice.roll(4) {
+    match dice.roll(14) {
+        0..4 => guarded(dice),
+        4..9 => Change::upsert(assignments(dice)),
+        9 => Change::delete(),
+        _ => Change::new(
+            match dice.roll(4) {
                 0 => Present::Keep,
                 1 => Present::Delete,
                 2 => Present::Merge(assignments(dice)),
                 _ => Present::Replace(assignments(dice)),
             },
-            absent: match dice.roll(3) {
+            match dice.roll(3) {
                 0 => Absent::Nothing,
                 1 => Absent::InsertSame,
                 _ => Absent::Insert(assignments(dice)),
             },
-        },
+        ),
     }
+}
+
+/// A change with conditions: what is compared as newer is set, but for a delete.
+fn guarded(dice: &mut Dice) -> Change {
+    let mut guard = Guard::default();
+    if dice.roll(4) > 0 {
+        guard.newer.push((ColumnId(COUNT), Datum::Int(dice.number())));
+    }
+    if dice.roll(3) == 0 {
+        guard
+            .newer
+            .push((ColumnId(LABEL), text(["B", "a", "\u{e9}"][usize::try_from(dice.roll(3)).unwrap()])));
+    }
+    if guard.newer.is_empty() || dice.roll(4) == 0 {
+        let wanted = if dice.roll(3) == 0 { Datum::Null } else { Datum::Int(100) };
+        guard.only_if.push((ColumnId(TOTAL), wanted));
+    }
+    let mut list = assignments(dice);
+    list.retain(|(id, _)| guard.newer.iter().all(|(compared, _)| compared != id));
+    list.extend(guard.newer.iter().map(|(id, datum)| (*id, Assign::Set(datum.clone()))));
+    list.sort_by_key(|(id, _)| *id);
+    let change = match dice.roll(6) {
+        0 => Change::delete(),
+        1 => Change::replace(list),
+        2 => Change::update(list),
+        3 => Change::new(Present::Merge(list), Absent::Insert(assignments(dice))),
+        _ => Change::upsert(list),
+    };
+    change.guarded(guard)
+}
+
+/// Whether a stored row is touched by a guarded change.
+fn touches(guard: &Guard, values: &[Datum]) -> bool {
+    let shown = |datum: &Datum| if datum.is_null() { None } else { Some(datum.clone()) };
+    let event: Vec<_> = guard.newer.iter().map(|(_, datum)| shown(datum)).collect();
+    let stored: Vec<_> = guard.newer.iter().map(|(id, _)| shown(&values[id.0])).collect();
+    guard.only_if.iter().all(|(id, datum)| values[id.0] == *datum) && (event.is_empty() || event > stored)
 }
 
 /// The row's aggregate and its values; those of the key are left NULL.
@@ -104,7 +150,7 @@ impl Model {
             assign(table, &mut values, list)?;
             Ok((row.aggregate.clone(), values))
         };
-        let RowChange { change: Change { present, absent }, .. } = row;
+        let RowChange { change: Change { guard, present, absent }, .. } = row;
         let Some(stored) = self.0.get_mut(&id) else {
             let list = match (absent, present) {
                 (Absent::Nothing, _) => return Ok(()),
@@ -117,6 +163,9 @@ impl Model {
         };
         if *present != Present::Keep && stored.0 != row.aggregate {
             return Err(Refusal::Foreign);
+        }
+        if guard.as_ref().is_some_and(|guard| !touches(guard, &stored.1)) {
+            return Ok(());
         }
         match present {
             Present::Keep => {}
@@ -139,6 +188,16 @@ fn assign(table: &Table, values: &mut [Datum], list: &Assignments) -> Result<(),
                 let number = |datum: &Datum| if let Datum::Int(number) = datum { *number } else { 0 };
                 Datum::Int(number(&from) + number(delta))
             }
+            Assign::Max(other) | Assign::Min(other) => {
+                let base =
+                    if values[*index].is_null() { table.columns[*index].default.clone() } else { None };
+                let stored = base.unwrap_or_else(|| values[*index].clone());
+                let is_larger = *other > stored;
+                let takes = stored.is_null() || is_larger == matches!(assign, Assign::Max(_));
+                if takes { other.clone() } else { stored }
+            }
+            Assign::SetOnce(other) if values[*index].is_null() => other.clone(),
+            Assign::SetOnce(_) => values[*index].clone(),
         };
     }
     let is_missing = |(index, datum): (usize, &Datum)| {
@@ -206,7 +265,14 @@ async fn equals_the_model(harness: &dyn Harness, ownership: Ownership, seed: u64
             }
         }
         match (scene.apply_rounds(&rounds).await, expected) {
-            (Ok(Applied::Committed), Ok(())) => {
+            (Ok(Applied::Committed { missed_updates }), Ok(())) => {
+                let mut before = model.clone();
+                let missed = rounds.iter().flatten().filter(|row| {
+                    let is_missed = !before.0.contains_key(&id_of(row)) && is_update(&row.change);
+                    assert_eq!(before.apply(&table, id_of(row), row), Ok(()));
+                    is_missed
+                });
+                assert_eq!(missed_updates, missed.count() as u64, "step {step}");
                 model = next;
                 committed += 1;
             }
@@ -220,6 +286,10 @@ async fn equals_the_model(harness: &dyn Harness, ownership: Ownership, seed: u64
         assert_eq!(rows, shown(&model, ownership), "step {step}: {rounds:?}");
     }
     assert!(committed > TRANSACTIONS / 3 && refused > 0, "{committed} committed, {refused} refused");
+}
+
+fn is_update(change: &Change) -> bool {
+    matches!((&change.present, &change.absent), (Present::Merge(_) | Present::Replace(_), Absent::Nothing))
 }
 
 fn id_of(row: &RowChange) -> i64 {

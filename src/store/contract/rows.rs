@@ -9,7 +9,7 @@ use crate::projection::{ColumnId, ColumnType, Datum, Index, Ownership, TableId};
 use crate::store::{Applied, StoreError};
 
 fn update(assignments: Assignments) -> Change {
-    Change { present: Present::Merge(assignments), absent: Absent::Nothing }
+    Change::new(Present::Merge(assignments), Absent::Nothing)
 }
 
 fn database(result: Result<Applied, StoreError>) -> StoreError {
@@ -87,7 +87,7 @@ pub(crate) async fn deleting_removes_the_row_or_does_nothing(harness: &dyn Harne
     scene.accept((1..=4).map(|id| item(id, lamp())).collect()).await;
     scene.accept(vec![item(2, Change::delete()), item(4, lamp()), item(9, Change::delete())]).await;
     assert_eq!(scene.rows("select id from items__v1 order by id").await, [["1"], ["3"], ["4"]]);
-    let away = Change { present: Present::Delete, absent: Absent::Insert(vec![set(NAME, text("new"))]) };
+    let away = Change::new(Present::Delete, Absent::Insert(vec![set(NAME, text("new"))]));
     scene.accept(vec![item(1, away.clone()), item(7, away)]).await;
     let left = [["3", "lamp"], ["4", "lamp"], ["7", "new"]];
     assert_eq!(scene.rows("select id, name from items__v1 order by id").await, left);
@@ -101,20 +101,20 @@ pub(crate) async fn present_and_absent_rows_are_told_apart(harness: &dyn Harness
 
     scene.accept(all(&update(named("updated")))).await;
     assert_eq!(scene.items().await, [["1", "updated", "NULL", "7", "-"]], "nothing is made");
-    let only_new = Change { present: Present::Keep, absent: Absent::Insert(named("made")) };
+    let only_new = Change::new(Present::Keep, Absent::Insert(named("made")));
     scene.accept(all(&only_new)).await;
     let rows = [["1", "updated", "NULL", "7", "-"], ["2", "made", "NULL", "6", "-"]];
     assert_eq!(scene.items().await, rows, "what is there stays");
-    let nothing = Change { present: Present::Keep, absent: Absent::Nothing };
+    let nothing = Change::new(Present::Keep, Absent::Nothing);
     scene.accept(all(&nothing)).await;
     assert_eq!(scene.items().await, rows);
 
-    let both = Change {
-        present: Present::Merge(vec![set(PRICE, Datum::Int(1))]),
-        absent: Absent::Insert(vec![set(NAME, text("third")), set(NOTE, Datum::Null)]),
-    };
+    let both = Change::new(
+        Present::Merge(vec![set(PRICE, Datum::Int(1))]),
+        Absent::Insert(vec![set(NAME, text("third")), set(NOTE, Datum::Null)]),
+    );
     scene.accept(vec![item(2, both.clone()), item(3, both)]).await;
-    let again = Change { present: Present::Replace(named("again")), absent: Absent::Nothing };
+    let again = Change::new(Present::Replace(named("again")), Absent::Nothing);
     scene.accept(vec![item(1, again.clone()), item(8, again)]).await;
     let rows =
         [["1", "again", "NULL", "6", "-"], ["2", "made", "1", "6", "-"], ["3", "third", "NULL", "5", "NULL"]];
@@ -176,7 +176,7 @@ pub(crate) async fn rounds_are_applied_in_order(harness: &dyn Harness) {
         vec![item(1, named("c")), item(2, named("c"))],
         vec![item(2, Change::delete())],
     ];
-    assert_eq!(scene.apply_rounds(&rounds).await, Ok(Applied::Committed));
+    assert_eq!(scene.apply_rounds(&rounds).await, Ok(Applied::Committed { missed_updates: 0 }));
     assert_eq!(scene.items().await, [["1", "c", "NULL", "6", "-"]]);
 }
 
@@ -212,7 +212,7 @@ pub(crate) async fn a_row_of_another_aggregate_is_refused(harness: &dyn Harness)
     let mut scene = Scene::of_tables(harness, vec![owned]).await;
     let named = |name: &str| Change::upsert(vec![set(NAME, text(name))]);
     scene.accept(vec![of("a", item(1, named("lamp"))), of("b", item(2, named("desk")))]).await;
-    let away = Change { present: Present::Delete, absent: Absent::Insert(vec![set(NAME, text("x"))]) };
+    let away = Change::new(Present::Delete, Absent::Insert(vec![set(NAME, text("x"))]));
     let required_is_missing = Change::upsert(vec![set(PRICE, Datum::Int(1))]);
     for change in [
         named("x"),
@@ -334,7 +334,7 @@ pub(crate) async fn two_partitions_add_to_the_same_row(harness: &dyn Harness) {
             loop {
                 let advances = [advance(number, fence, step)];
                 match scene.transact(std::slice::from_ref(&changes), &[], &advances).await {
-                    Ok(Applied::Committed) => break fence = fence.advanced_to(advances[0].to),
+                    Ok(Applied::Committed { .. }) => break fence = fence.advanced_to(advances[0].to),
                     // Waiting for each other ends in an error that is retried.
                     Err(StoreError::Database { .. }) => {}
                     other => panic!("{other:?}"),
@@ -378,7 +378,7 @@ pub(crate) async fn a_big_batch_is_one_transaction(harness: &dyn Harness) {
 pub(crate) async fn an_empty_transaction_moves_the_position(harness: &dyn Harness) {
     let mut scene = Scene::of_tables(harness, vec![items()]).await;
     scene.accept(Vec::new()).await;
-    assert_eq!(scene.apply_rounds(&[]).await, Ok(Applied::Committed));
+    assert_eq!(scene.apply_rounds(&[]).await, Ok(Applied::Committed { missed_updates: 0 }));
     let found = scene.owned(0).await.fence;
     assert_eq!(found.position.get(), 2);
     scene.fence = found;

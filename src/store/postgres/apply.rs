@@ -9,7 +9,7 @@ use super::dead_letters;
 use super::errors::{SERIALIZATION_FAILURE, bug};
 use super::positions;
 use super::rows::{self, Row, Sorted};
-use super::statements::{Shape, Statement, Target, ToAbsent, ToPresent};
+use super::statements::{GuardShape, MaskWay, Shape, Statement, Target, ToAbsent, ToPresent};
 use super::work::Work;
 use crate::fold::FoldedTable;
 use crate::projection::Ownership;
@@ -49,11 +49,11 @@ pub(super) async fn apply(
         let limits = store.write_limits();
         let mut work = Work::begin(&store.connections, Purpose::Write, APPLY, limits).await?;
         match write(store, &mut work, transaction).await {
-            Ok(fenced) if fenced.is_empty() => {
+            Ok((fenced, missed_updates)) if fenced.is_empty() => {
                 work.commit().await?;
-                return Ok(Applied::Committed);
+                return Ok(Applied::Committed { missed_updates });
             }
-            Ok(fenced) => {
+            Ok((fenced, _)) => {
                 work.rollback().await;
                 return Ok(Applied::Fenced(fenced));
             }
@@ -71,26 +71,29 @@ pub(super) async fn apply(
     })
 }
 
-/// Everything up to COMMIT. Returns the partitions that are not as expected.
+/// Everything up to COMMIT. Returns the partitions that are not as expected, and how many updates found no row.
 async fn write(
     store: &PostgresStore,
     work: &mut Work<'_>,
     transaction: &Transaction<'_>,
-) -> Result<Vec<usize>, Stop> {
+) -> Result<(Vec<usize>, u64), Stop> {
+    let mut missed = 0;
     for round in &transaction.rounds {
-        write_round(store, work, transaction, round).await?;
+        missed += write_round(store, work, transaction, round).await?;
     }
     dead_letters::insert(store, work, &transaction.dead_letters).await?;
-    Ok(positions::advance(store, work, transaction.version, transaction.advances).await?)
+    let fenced = positions::advance(store, work, transaction.version, transaction.advances).await?;
+    Ok((fenced, missed))
 }
 
-/// Upserts by table in declared order, then deletes in reverse.
+/// Upserts by table in declared order, then deletes in reverse. Returns how many updates found no row.
 async fn write_round(
     store: &PostgresStore,
     work: &mut Work<'_>,
     transaction: &Transaction<'_>,
     round: &[FoldedTable<'_>],
-) -> Result<(), Stop> {
+) -> Result<u64, Stop> {
+    let mut missed = 0;
     let mut tables = Vec::with_capacity(round.len());
     for folded in round {
         let Some(table) = transaction.tables.get(folded.table.0) else {
@@ -101,19 +104,28 @@ async fn write_round(
         tables.push((folded.table, target, sorted));
     }
     tables.sort_by_key(|(id, _, _)| *id);
-    for (_, target, sorted) in &tables {
+    for (id, target, sorted) in &tables {
         let mut writer = Writer { store, work, target };
+        // Two transactions that write the same rows in several statements would wait for each other.
+        if target.table.ownership == Ownership::Shared && sorted.by_shape.len() + sorted.by_mask.len() > 1 {
+            let rows = round.iter().filter(|folded| folded.table == *id).flat_map(|folded| &folded.rows);
+            writer.lock(&rows.copied().collect::<Vec<_>>()).await?;
+        }
         for (shape, rows) in &sorted.by_shape {
             writer.by_shape(shape, rows).await?;
         }
         for (way, rows) in &sorted.by_mask {
-            writer.by_mask(*way, rows).await?;
+            missed += writer.by_mask(way, rows).await?;
         }
     }
     for (_, target, sorted) in tables.iter().rev() {
-        Writer { store, work, target }.delete(&sorted.deletes).await?;
+        let mut writer = Writer { store, work, target };
+        writer.delete(&sorted.deletes).await?;
+        for (way, rows) in &sorted.guarded_deletes {
+            writer.by_mask(way, rows).await?;
+        }
     }
-    Ok(())
+    Ok(missed)
 }
 
 /// Writes to one table.
@@ -126,38 +138,58 @@ struct Writer<'w, 'c> {
 impl Writer<'_, '_> {
     async fn by_shape(&mut self, shape: &Shape, rows: &[Row<'_>]) -> Result<(), Stop> {
         let Some(sql) = self.store.statements.get(self.target, Statement::ByShape(shape.clone())) else {
-            return self.by_mask((ToPresent::Update, ToAbsent::InsertSame), rows).await;
+            let guard = GuardShape { newer: shape.newer.clone(), only_if: Vec::new() };
+            let way = MaskWay { present: ToPresent::Update, absent: ToAbsent::InsertSame, guard };
+            // Such rows are made where they are not there.
+            return self.by_mask(&way, rows).await.map(|_| ());
         };
         for part in rows::parts(rows) {
             let written = self.work.run(&sql, rows::by_shape(self.target, shape, part)?).await?;
-            // Where rows carry their aggregate, a row that was found and not written is another's.
-            if self.target.table.stores_aggregate() && written < part.len() as u64 {
+            // A row that was found and not written is another's, where rows carry their aggregate, or is newer.
+            let is_foreign = self.target.table.stores_aggregate()
+                && written < part.len() as u64
+                && (shape.newer.is_empty() || self.any_foreign(part).await?);
+            if is_foreign {
                 return Err(self.foreign().into());
             }
         }
         Ok(())
     }
 
-    async fn by_mask(&mut self, way: (ToPresent, ToAbsent), rows: &[Row<'_>]) -> Result<(), Stop> {
-        let sql = self.statement(Statement::ByMask(way.0, way.1))?;
+    /// Returns how many rows were to be updated and are not there.
+    async fn by_mask(&mut self, way: &MaskWay, rows: &[Row<'_>]) -> Result<u64, Stop> {
+        let mut missed = 0;
+        let sql = self.statement(Statement::ByMask(way.clone()))?;
         for part in rows::parts(rows) {
             if self.target.table.ownership == Ownership::Shared {
-                let lock = self.statement(Statement::Lock)?;
-                self.work.run(&lock, rows::keyed(self.target, part)?).await?;
+                self.lock(part).await?;
             }
             let answer = self.work.rows(&sql, rows::by_mask(self.target, way, part)?).await?;
-            let (found, made) = counts(&answer).ok_or_else(|| bug(APPLY, "two counts were asked for"))?;
-            let complete = found + made == part.len() as u64;
+            let [changed, made, kept] =
+                counts(&answer).ok_or_else(|| bug(APPLY, "three counts were asked for"))?;
             // A row that is there and to be kept is not written: whose it is does not matter.
-            if !complete && way.0 != ToPresent::Keep {
-                if self.any_foreign(part).await? {
-                    return Err(self.foreign().into());
-                }
-                // A row is either there or made, unless one of the two is not asked for.
-                if way.1 != ToAbsent::Nothing {
-                    return Err(Stop::Raced);
-                }
+            if changed + made == part.len() as u64 || way.present == ToPresent::Keep {
+                continue;
             }
+            if self.any_foreign(part).await? {
+                return Err(self.foreign().into());
+            }
+            // A row is either there or made, unless one of the two is not asked for.
+            let missing = (part.len() as u64).saturating_sub(changed + made + kept);
+            if missing > 0 && way.absent != ToAbsent::Nothing {
+                return Err(Stop::Raced);
+            }
+            if way.present == ToPresent::Update {
+                missed += missing;
+            }
+        }
+        Ok(missed)
+    }
+
+    async fn lock(&mut self, rows: &[Row<'_>]) -> Result<(), Stop> {
+        let sql = self.statement(Statement::Lock)?;
+        for part in rows::parts(rows) {
+            self.work.run(&sql, rows::keyed(self.target, part)?).await?;
         }
         Ok(())
     }
@@ -193,8 +225,8 @@ impl Writer<'_, '_> {
     }
 }
 
-fn counts(answer: &[sqlx::postgres::PgRow]) -> Option<(u64, u64)> {
+fn counts(answer: &[sqlx::postgres::PgRow]) -> Option<[u64; 3]> {
     let row = answer.first()?;
     let count = |index: usize| row.try_get::<i64, _>(index).ok().and_then(|count| u64::try_from(count).ok());
-    Some((count(0)?, count(1)?))
+    Some([count(0)?, count(1)?, count(2)?])
 }

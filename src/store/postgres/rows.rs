@@ -3,9 +3,11 @@
 use bigdecimal::BigDecimal;
 
 use super::array::{ColumnArray, Mismatch};
-use super::statements::{Effect, Mode, Rest, Shape, Target, ToAbsent, ToPresent};
+use super::statements::{
+    Effect, GuardShape, MaskWay, Mode, Rest, Shape, Target, ToAbsent, ToPresent, has_default,
+};
 use super::work::Parameters;
-use crate::fold::{Absent, Assign, Assignments, Change, Key, Present};
+use crate::fold::{Absent, Assign, Assignments, Change, Guard, Key, Present};
 use crate::projection::{Column, ColumnId, ColumnType, Datum, Ownership};
 
 /// Rows of one statement, at most; a bound of the memory that their arrays take.
@@ -23,8 +25,9 @@ pub(super) type Row<'a> = (&'a Key, Option<&'a Datum>, &'a Change);
 #[derive(Default)]
 pub(super) struct Sorted<'a> {
     pub(super) by_shape: Vec<(Shape, Vec<Row<'a>>)>,
-    pub(super) by_mask: Vec<((ToPresent, ToAbsent), Vec<Row<'a>>)>,
+    pub(super) by_mask: Vec<(MaskWay, Vec<Row<'a>>)>,
     pub(super) deletes: Vec<Row<'a>>,
+    pub(super) guarded_deletes: Vec<(MaskWay, Vec<Row<'a>>)>,
 }
 
 impl<'a> Sorted<'a> {
@@ -36,7 +39,11 @@ impl<'a> Sorted<'a> {
                 Way::Nothing => {}
                 Way::Delete => sorted.deletes.push(*row),
                 Way::Shape(shape) => add(&mut sorted.by_shape, shape, *row),
-                Way::Mask(present, absent) => add(&mut sorted.by_mask, (present, absent), *row),
+                Way::Mask(way) => {
+                    let deletes = (ToPresent::Delete, ToAbsent::Nothing) == (way.present, way.absent);
+                    let groups = if deletes { &mut sorted.guarded_deletes } else { &mut sorted.by_mask };
+                    add(groups, way, *row);
+                }
             }
         }
         if target.table.ownership == Ownership::Shared {
@@ -49,7 +56,9 @@ impl<'a> Sorted<'a> {
     /// in several statements could wait for each other.
     fn join_sums(&mut self, rows: &[Row<'a>]) {
         let is_sum = |shape: &Shape| {
-            shape.rest == Rest::Stays && shape.columns.iter().all(|(_, effect)| *effect == Effect::Add)
+            shape.newer.is_empty()
+                && shape.rest == Rest::Stays
+                && shape.columns.iter().all(|(_, effect)| *effect == Effect::Add)
         };
         if self.by_shape.len() < 2
             || !self.by_mask.is_empty()
@@ -62,7 +71,7 @@ impl<'a> Sorted<'a> {
         columns.sort_unstable();
         columns.dedup();
         let columns = columns.into_iter().map(|id| (id, Effect::AddIfAny)).collect();
-        let shape = Shape { rest: Rest::Stays, columns };
+        let shape = Shape { rest: Rest::Stays, columns, newer: Vec::new() };
         let rows = rows.iter().filter(|row| matches!(row.2.present, Present::Merge(_))).copied().collect();
         self.by_shape = vec![(shape, rows)];
     }
@@ -79,42 +88,72 @@ enum Way {
     Nothing,
     Delete,
     Shape(Shape),
-    Mask(ToPresent, ToAbsent),
+    Mask(MaskWay),
 }
 
 fn way(target: &Target<'_>, change: &Change, required: &[ColumnId]) -> Way {
+    let mask = |present, absent| {
+        Way::Mask(MaskWay { present, absent, guard: GuardShape::of(change.guard.as_deref()) })
+    };
     match (&change.present, &change.absent) {
         (Present::Keep, Absent::Nothing) => Way::Nothing,
-        (Present::Delete, Absent::Nothing) => Way::Delete,
+        (Present::Delete, Absent::Nothing) if change.guard.is_none() => Way::Delete,
+        (Present::Delete, Absent::Nothing) => mask(ToPresent::Delete, ToAbsent::Nothing),
         // Without assignments of its own, "the same" is a row of defaults.
-        (Present::Keep, Absent::InsertSame | Absent::Insert(_)) => {
-            Way::Mask(ToPresent::Keep, ToAbsent::Insert)
-        }
+        (Present::Keep, Absent::InsertSame | Absent::Insert(_)) => mask(ToPresent::Keep, ToAbsent::Insert),
         (Present::Delete, Absent::InsertSame | Absent::Insert(_)) => {
-            Way::Mask(ToPresent::Delete, ToAbsent::Insert)
+            mask(ToPresent::Delete, ToAbsent::Insert)
         }
         (Present::Merge(_) | Present::Replace(_), Absent::Nothing) => {
-            Way::Mask(ToPresent::Update, ToAbsent::Nothing)
+            mask(ToPresent::Update, ToAbsent::Nothing)
         }
         (Present::Merge(_) | Present::Replace(_), Absent::Insert(_)) => {
-            Way::Mask(ToPresent::Update, ToAbsent::Insert)
+            mask(ToPresent::Update, ToAbsent::Insert)
         }
-        // An insert that lacks a required column, or a sum that does not fit, is refused before the row is found. That is
-        // right for a row that is made again, and wrong for one that is merged into.
-        (Present::Merge(assignments), Absent::InsertSame) => {
-            let is_given = |id| assignments.binary_search_by_key(id, |(id, _)| *id).is_ok();
-            let can_insert = |(id, assign): &(ColumnId, Assign)| match assign {
-                Assign::Set(_) => true,
-                Assign::Add(delta) => target.column(*id).is_some_and(|column| default_takes(column, delta)),
-            };
-            if required.iter().all(is_given) && assignments.iter().all(can_insert) {
-                Way::Shape(shape(Rest::Stays, assignments))
-            } else {
-                Way::Mask(ToPresent::Update, ToAbsent::InsertSame)
+        (Present::Merge(assignments) | Present::Replace(assignments), Absent::InsertSame) => {
+            match at_once(target, change, assignments, required) {
+                Some(shape) => Way::Shape(shape),
+                None => mask(ToPresent::Update, ToAbsent::InsertSame),
             }
         }
-        (Present::Replace(assignments), Absent::InsertSame) => Way::Shape(shape(Rest::Resets, assignments)),
     }
+}
+
+/// The shape of a change that one insert with its conflict can write.
+fn at_once(
+    target: &Target<'_>,
+    change: &Change,
+    assignments: &Assignments,
+    required: &[ColumnId],
+) -> Option<Shape> {
+    let newer = match &change.guard {
+        None => Vec::new(),
+        // What is compared is what is set: it stands in the row that was to be inserted.
+        Some(guard) if guard.only_if.is_empty() => {
+            let is_set =
+                |(id, datum): &(ColumnId, Datum)| find(assignments, *id) == Some(&Assign::Set(datum.clone()));
+            if !guard.newer.iter().all(is_set) {
+                return None;
+            }
+            guard.newer.iter().map(|(id, _)| *id).collect()
+        }
+        Some(_) => return None,
+    };
+    if matches!(change.present, Present::Replace(_)) {
+        return Some(shape(Rest::Resets, assignments, newer));
+    }
+    // An insert that lacks a required column, or a sum that does not fit, is refused before the row is found. That is
+    // right for a row that is made again, and wrong for one that is merged into.
+    let is_given = |id| assignments.binary_search_by_key(id, |(id, _)| *id).is_ok();
+    let can_insert = |(id, assign): &(ColumnId, Assign)| match assign {
+        Assign::Set(_) => true,
+        Assign::Add(delta) => target.column(*id).is_some_and(|column| default_takes(column, delta)),
+        Assign::Max(_) | Assign::Min(_) | Assign::SetOnce(_) => {
+            target.column(*id).is_some_and(|column| !has_default(column))
+        }
+    };
+    let can = required.iter().all(is_given) && assignments.iter().all(can_insert);
+    can.then(|| shape(Rest::Stays, assignments, newer))
 }
 
 /// Whether a column's default and `delta` give a value of the column, so that a row can be inserted with it.
@@ -138,12 +177,9 @@ fn default_takes(column: &Column, delta: &Datum) -> bool {
     }
 }
 
-fn shape(rest: Rest, assignments: &Assignments) -> Shape {
-    let effect = |assign: &Assign| match assign {
-        Assign::Set(_) => Effect::Set,
-        Assign::Add(_) => Effect::Add,
-    };
-    Shape { rest, columns: assignments.iter().map(|(id, assign)| (*id, effect(assign))).collect() }
+fn shape(rest: Rest, assignments: &Assignments, newer: Vec<ColumnId>) -> Shape {
+    let columns = assignments.iter().map(|(id, assign)| (*id, Effect::of(assign))).collect();
+    Shape { rest, columns, newer }
 }
 
 /// Cuts rows into the parts that one statement takes.
@@ -203,7 +239,7 @@ pub(super) fn by_shape(target: &Target<'_>, shape: &Shape, rows: &[Row<'_>]) -> 
                 assignments.get(position).filter(|(found, _)| found == id).map(|(_, assign)| assign)
             };
             match assign {
-                Some(Assign::Set(datum) | Assign::Add(datum)) => array.push(datum)?,
+                Some(assign) => array.push(assign.datum())?,
                 None if *effect == Effect::AddIfAny => array.push_null(),
                 None => return Err(Mismatch),
             }
@@ -214,11 +250,8 @@ pub(super) fn by_shape(target: &Target<'_>, shape: &Shape, rows: &[Row<'_>]) -> 
 }
 
 /// The arrays of a statement by mask, in the order of its text: see [`Target::writable`].
-pub(super) fn by_mask(
-    target: &Target<'_>,
-    (present, absent): (ToPresent, ToAbsent),
-    rows: &[Row<'_>],
-) -> Result<Parameters, Mismatch> {
+pub(super) fn by_mask(target: &Target<'_>, way: &MaskWay, rows: &[Row<'_>]) -> Result<Parameters, Mismatch> {
+    let (present, absent) = (way.present, way.absent);
     let mut parameters = keyed(target, rows)?;
     for (id, column) in target.writable() {
         if present == ToPresent::Update || absent == ToAbsent::InsertSame {
@@ -228,7 +261,29 @@ pub(super) fn by_mask(
             masked(&mut parameters, &column.kind, rows, |change| to_absent(change, id))?;
         }
     }
+    guards(target, &mut parameters, &way.guard.newer, rows, |guard| &guard.newer)?;
+    guards(target, &mut parameters, &way.guard.only_if, rows, |guard| &guard.only_if)?;
     Ok(parameters)
+}
+
+/// The arrays of what guards compare; rows of one way compare the same columns in the same places.
+fn guards(
+    target: &Target<'_>,
+    parameters: &mut Parameters,
+    ids: &[ColumnId],
+    rows: &[Row<'_>],
+    of: impl Fn(&Guard) -> &[(ColumnId, Datum)],
+) -> Result<(), Mismatch> {
+    for (index, id) in ids.iter().enumerate() {
+        let mut array = ColumnArray::new(&target.column(*id).ok_or(Mismatch)?.kind, rows.len());
+        for (_, _, change) in rows {
+            let guard = change.guard.as_deref().ok_or(Mismatch)?;
+            let (_, datum) = of(guard).get(index).filter(|(found, _)| found == id).ok_or(Mismatch)?;
+            array.push(datum)?;
+        }
+        parameters.push(array);
+    }
+    Ok(())
 }
 
 fn masked<'a>(
@@ -255,26 +310,27 @@ fn masked<'a>(
 fn to_present(change: &Change, id: ColumnId) -> (Mode, Option<&Datum>) {
     match &change.present {
         Present::Keep | Present::Delete => (Mode::Leave, None),
-        Present::Merge(assignments) => assigned(assignments, id, Mode::Leave),
-        Present::Replace(assignments) => match assigned(assignments, id, Mode::Reset) {
-            // The row is made again: adding counts from the default.
-            (Mode::Add, Some(delta)) => (Mode::AddToDefault, Some(delta)),
-            other => other,
-        },
+        Present::Merge(assignments) => assigned(assignments, id, Mode::merging, Mode::Leave),
+        // The row is made again, from defaults.
+        Present::Replace(assignments) => assigned(assignments, id, Mode::making, Mode::Reset),
     }
 }
 
 fn to_absent(change: &Change, id: ColumnId) -> (Mode, Option<&Datum>) {
     match &change.absent {
-        Absent::Insert(assignments) => assigned(assignments, id, Mode::Leave),
+        Absent::Insert(assignments) => assigned(assignments, id, Mode::making, Mode::Leave),
         Absent::Nothing | Absent::InsertSame => (Mode::Leave, None),
     }
 }
 
-fn assigned(assignments: &Assignments, id: ColumnId, otherwise: Mode) -> (Mode, Option<&Datum>) {
+fn assigned(
+    assignments: &Assignments,
+    id: ColumnId,
+    mode: fn(Effect) -> Mode,
+    otherwise: Mode,
+) -> (Mode, Option<&Datum>) {
     match find(assignments, id) {
-        Some(Assign::Set(datum)) => (Mode::Set, Some(datum)),
-        Some(Assign::Add(datum)) => (Mode::Add, Some(datum)),
+        Some(assign) => (mode(Effect::of(assign)), Some(assign.datum())),
         None => (otherwise, None),
     }
 }

@@ -8,7 +8,7 @@
 //! - **By mask.** `update` and `insert` in one statement, each column with an array that says what is done to it in which
 //!   row. For rows that the first cannot write: what is inserted differs from what is merged, or a column that must not be
 //!   NULL is not assigned, for which an insert is refused even where it would find the row. Also where there would be too
-//!   many shapes.
+//!   many shapes, and for guards that compare what is not stored.
 //!
 //! The number of statements is bounded either way: see [`Statements`].
 
@@ -17,7 +17,8 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::types::{self, Wire};
-use crate::projection::{Column, ColumnId, ColumnType, Table};
+use crate::fold::{Assign, Guard};
+use crate::projection::{Column, ColumnId, ColumnType, Datum, Table};
 use crate::store::sql::{self, AGGREGATE, key_columns, quote, quote_list};
 
 /// Shapes of one table that get a statement of their own; rows of further shapes are written by mask.
@@ -32,6 +33,24 @@ pub(super) enum Effect {
     Add,
     /// It is added to where the delta is not NULL.
     AddIfAny,
+    /// It becomes the larger of both.
+    Max,
+    /// It becomes the smaller of both.
+    Min,
+    /// It is set where it is NULL.
+    SetOnce,
+}
+
+impl Effect {
+    pub(super) const fn of(assign: &Assign) -> Self {
+        match assign {
+            Assign::Set(_) => Self::Set,
+            Assign::Add(_) => Self::Add,
+            Assign::Max(_) => Self::Max,
+            Assign::Min(_) => Self::Min,
+            Assign::SetOnce(_) => Self::SetOnce,
+        }
+    }
 }
 
 /// What happens to the columns of a present row that a shape does not assign.
@@ -48,6 +67,34 @@ pub(super) enum Rest {
 pub(super) struct Shape {
     pub(super) rest: Rest,
     pub(super) columns: Vec<(ColumnId, Effect)>,
+    /// A row that is there is written only where these columns, all of them set, are greater than before.
+    pub(super) newer: Vec<ColumnId>,
+}
+
+/// The columns that a guard compares.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct GuardShape {
+    /// In the order of comparison.
+    pub(super) newer: Vec<ColumnId>,
+    pub(super) only_if: Vec<ColumnId>,
+}
+
+impl GuardShape {
+    pub(super) fn of(guard: Option<&Guard>) -> Self {
+        let ids = |list: &[(ColumnId, Datum)]| list.iter().map(|(id, _)| *id).collect();
+        guard.map_or_else(Self::default, |guard| Self {
+            newer: ids(&guard.newer),
+            only_if: ids(&guard.only_if),
+        })
+    }
+}
+
+/// What a statement by mask does.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct MaskWay {
+    pub(super) present: ToPresent,
+    pub(super) absent: ToAbsent,
+    pub(super) guard: GuardShape,
 }
 
 /// What a statement by mask does to rows that are there.
@@ -73,8 +120,9 @@ pub(super) enum ToAbsent {
 pub(super) enum Statement {
     /// Writes rows of one shape.
     ByShape(Shape),
-    /// Writes rows of any shape; returns how many were there and how many were inserted.
-    ByMask(ToPresent, ToAbsent),
+    /// Writes rows of any shape; returns how many were there and changed, how many were inserted, and how many were there
+    /// and kept by their guard.
+    ByMask(MaskWay),
     /// Removes rows.
     Delete,
     /// Says whether any of the rows belongs to another aggregate.
@@ -152,7 +200,7 @@ impl<'a> Target<'a> {
     fn text(&self, statement: &Statement) -> String {
         match statement {
             Statement::ByShape(shape) => self.by_shape(shape),
-            Statement::ByMask(present, absent) => self.by_mask(*present, *absent),
+            Statement::ByMask(way) => self.by_mask(way),
             Statement::Delete => self.delete(),
             Statement::AnyForeign => self.any_foreign(),
             Statement::Lock => self.lock(),
@@ -177,23 +225,22 @@ impl<'a> Target<'a> {
             let rest = self.writable().filter(|(id, _)| !shape.columns.iter().any(|(other, _)| other == id));
             sets.extend(rest.map(|(_, column)| format!("{} = default", quote(&column.name))));
         }
-        let (where_own, touch) = if self.table.stores_aggregate() {
-            let aggregate = quote(AGGREGATE);
-            // Without anything to set, the row is touched all the same: to see whose it is.
-            (
-                format!(" where t.{aggregate} = excluded.{aggregate}"),
-                Some(format!("{aggregate} = excluded.{aggregate}")),
-            )
-        } else {
-            (String::new(), None)
-        };
-        if sets.is_empty() {
-            sets.extend(touch);
+        let mut conditions = Vec::new();
+        if self.table.stores_aggregate() {
+            let own = format!("{0} = excluded.{0}", quote(AGGREGATE));
+            if sets.is_empty() {
+                // Without anything to set, the row is touched all the same: to see whose it is.
+                sets.push(own.clone());
+            }
+            conditions.push(format!("t.{own}"));
         }
+        conditions
+            .extend(self.is_older(&shape.newer, |_, column| format!("excluded.{}", quote(&column.name))));
         let action = if sets.is_empty() {
             "do nothing".to_owned()
         } else {
-            format!("do update set {}{where_own}", sets.join(", "))
+            let set = format!("do update set {}", sets.join(", "));
+            if conditions.is_empty() { set } else { format!("{set} where {}", conditions.join(" and ")) }
         };
         format!(
             "insert into {} as t ({}) select {} from {} on conflict ({}) {action}",
@@ -206,7 +253,8 @@ impl<'a> Target<'a> {
     }
 
     /// The modes of the masks are those of [`Mode`].
-    fn by_mask(&self, present: ToPresent, absent: ToAbsent) -> String {
+    fn by_mask(&self, way: &MaskWay) -> String {
+        let (present, absent) = (way.present, way.absent);
         let mut rows = self.keyed();
         let mut sets = Vec::new();
         for (index, (_, column)) in self.writable().enumerate() {
@@ -231,7 +279,8 @@ impl<'a> Target<'a> {
                 key_columns(self.table).take(1).map(|column| format!("{0} = t.{0}", quote(&column.name))),
             );
         }
-        let (table, join) = (&self.qualified, self.join());
+        let guard = self.guard(&mut rows, &way.guard);
+        let (table, join) = (&self.qualified, format!("{}{guard}", self.join()));
         let touched = match present {
             ToPresent::Keep => "select null::bigint as n where false".to_owned(),
             ToPresent::Delete => format!("delete from {table} as t using s where {join} returning s.n"),
@@ -240,8 +289,9 @@ impl<'a> Target<'a> {
             }
         };
         // A row that is there and not touched must not even be tried to insert: a missing NOT NULL would be noticed first.
-        let untouched = if present == ToPresent::Keep || self.table.stores_aggregate() {
-            format!(" and not exists (select from {table} as t where {})", self.join_by_key())
+        let is_there = format!("exists (select from {table} as t where {})", self.join_by_key());
+        let untouched = if present == ToPresent::Keep || self.table.stores_aggregate() || !guard.is_empty() {
+            format!(" and not {is_there}")
         } else {
             String::new()
         };
@@ -256,11 +306,51 @@ impl<'a> Target<'a> {
                 self.key_list(),
             )
         };
+        let kept = if guard.is_empty() {
+            "0::bigint".to_owned()
+        } else {
+            format!(
+                "(select count(*) from s where not exists (select from u where u.n = s.n) and {is_there})"
+            )
+        };
         format!(
             "with s as materialized (select * from {}), u as ({touched}), i as ({inserted}) \
-             select (select count(*) from u), (select count(*) from i)",
+             select (select count(*) from u), (select count(*) from i), {kept}",
             rows.numbered("s"),
         )
+    }
+
+    /// The condition of a guard, with its arrays added to those of `rows`; empty where there is none.
+    fn guard(&self, rows: &mut Rows, guard: &GuardShape) -> String {
+        let mut arrays = |letter: char, ids: &[ColumnId]| -> Vec<String> {
+            let columns = ids.iter().filter_map(|id| self.column(*id)).enumerate();
+            columns.map(|(index, column)| rows.value(format!("{letter}{index}"), &column.kind)).collect()
+        };
+        let newer = arrays('g', &guard.newer);
+        let only_if = arrays('o', &guard.only_if);
+        let older = self.is_older(&guard.newer, |index, _| newer[index].clone());
+        let equal = guard.only_if.iter().filter_map(|id| self.column(*id)).zip(only_if);
+        let equal =
+            equal.map(|(column, value)| format!("t.{} is not distinct from {value}", quote(&column.name)));
+        let conditions: Vec<String> = older.into_iter().chain(equal).collect();
+        if conditions.is_empty() { String::new() } else { format!(" and {}", conditions.join(" and ")) }
+    }
+
+    /// That the stored values of some columns are less, as a tuple with NULL as the smallest, than `value` says; nothing
+    /// where there are no columns.
+    fn is_older(&self, ids: &[ColumnId], value: impl Fn(usize, &Column) -> String) -> Option<String> {
+        let columns: Vec<&Column> = ids.iter().filter_map(|id| self.column(*id)).collect();
+        columns.iter().enumerate().rev().fold(None, |rest, (index, column)| {
+            let (name, value) = (quote(&column.name), value(index, column));
+            let less = format!(
+                "(t.{name}{collate} < {value} or t.{name} is null and {value} is not null",
+                collate = collation(&column.kind)
+            );
+            Some(match rest {
+                None => format!("{less})"),
+                Some(rest) => format!("{less} or t.{name} is not distinct from {value} and {rest})"),
+            })
+        })
     }
 
     fn delete(&self) -> String {
@@ -395,17 +485,40 @@ fn cast(value: &str, kind: &ColumnType) -> String {
     types::cast(kind).map_or_else(|| value.to_owned(), |name| format!("{value}::{name}"))
 }
 
+/// How text is compared: by bytes, as the fold does it.
+const fn collation(kind: &ColumnType) -> &'static str {
+    match kind {
+        ColumnType::Text { .. } => " collate \"C\"",
+        _ => "",
+    }
+}
+
+/// Whether a new row holds something where nothing is assigned.
+pub(super) fn has_default(column: &Column) -> bool {
+    column.default.as_ref().is_some_and(|default| !default.is_null())
+}
+
 /// What a new row holds.
 fn inserted(column: &Column, effect: Effect, value: &str) -> String {
     match effect {
         Effect::Set => value.to_owned(),
         Effect::Add => sum(column, value),
         Effect::AddIfAny => format!("coalesce({}, {})", sum(column, value), types::default_of(column)),
+        _ if !has_default(column) => value.to_owned(),
+        Effect::Max | Effect::Min => chosen(column, effect, &types::default_of(column), value),
+        Effect::SetOnce => types::default_of(column),
     }
 }
 
+/// The larger or the smaller of two values, or the one that is not NULL.
+fn chosen(column: &Column, effect: Effect, stored: &str, value: &str) -> String {
+    let function = if effect == Effect::Max { "greatest" } else { "least" };
+    format!("{function}({stored}{}, {value})", collation(&column.kind))
+}
+
 /// What a row that was there holds afterwards. Of the row that was to be inserted only its values can be seen, so that a
-/// delta is what they differ by from the default.
+/// delta is what they differ by from the default; a value that is compared with a default could not be told from it: see
+/// [`has_default`].
 fn merged(column: &Column, effect: Effect, name: &str) -> String {
     let delta = match types::base(column) {
         None => format!("excluded.{name}"),
@@ -420,6 +533,10 @@ fn merged(column: &Column, effect: Effect, name: &str) -> String {
             let none = types::default_of(column);
             format!("case when excluded.{name} is not distinct from {none} then t.{name} else {sum} end")
         }
+        Effect::Max | Effect::Min => {
+            chosen(column, effect, &format!("t.{name}"), &format!("excluded.{name}"))
+        }
+        Effect::SetOnce => format!("coalesce(t.{name}, excluded.{name})"),
     }
 }
 
@@ -432,33 +549,94 @@ pub(super) enum Mode {
     Set = 1,
     /// It is added to.
     Add = 2,
+    /// It becomes the larger of both.
+    Max = 3,
+    /// It becomes the smaller of both.
+    Min = 4,
+    /// It is set where it is NULL.
+    SetOnce = 5,
     /// Its default.
-    Reset = 3,
+    Reset = 10,
     /// Its default, added to.
-    AddToDefault = 4,
+    AddToDefault = 12,
+    /// The larger of its default and the value.
+    MaxOfDefault = 13,
+    /// The smaller of both.
+    MinOfDefault = 14,
+    /// Its default, else the value.
+    SetOnceOfDefault = 15,
+}
+
+impl Mode {
+    /// What an effect does to a row that is there.
+    pub(super) const fn merging(effect: Effect) -> Self {
+        match effect {
+            Effect::Set => Self::Set,
+            Effect::Add | Effect::AddIfAny => Self::Add,
+            Effect::Max => Self::Max,
+            Effect::Min => Self::Min,
+            Effect::SetOnce => Self::SetOnce,
+        }
+    }
+
+    /// What it does to one that is made.
+    pub(super) const fn making(effect: Effect) -> Self {
+        match effect {
+            Effect::Set => Self::Set,
+            Effect::Add | Effect::AddIfAny => Self::AddToDefault,
+            Effect::Max => Self::MaxOfDefault,
+            Effect::Min => Self::MinOfDefault,
+            Effect::SetOnce => Self::SetOnceOfDefault,
+        }
+    }
+}
+
+/// The effects, but for `set`, that a column can have.
+fn effects_on(column: &Column) -> impl Iterator<Item = Effect> {
+    let compared = column.kind.is_ordered();
+    [(Effect::Add, is_sum(column)), (Effect::Max, compared), (Effect::Min, compared), (Effect::SetOnce, true)]
+        .into_iter()
+        .filter_map(|(effect, possible)| possible.then_some(effect))
 }
 
 fn updated(column: &Column, mode: &str, value: &str) -> String {
     let name = quote(&column.name);
-    let add = if is_sum(column) {
-        let base = types::base(column).unwrap_or_else(|| "0".to_owned());
-        let sum = sum(column, value);
-        format!("when 2 then coalesce(t.{name}, {base}) + {value} when 4 then {sum} ")
-    } else {
-        String::new()
-    };
-    let default = types::default_of(column);
-    format!("case {mode} when 1 then {value} {add}when 3 then {default} else t.{name} end")
+    let mut text = format!("case {mode} when {} then {value}", Mode::Set as i16);
+    for effect in effects_on(column) {
+        let stored = if has_default(column) && effect != Effect::SetOnce {
+            format!("coalesce(t.{name}, {})", types::default_of(column))
+        } else {
+            format!("t.{name}")
+        };
+        let changed = match effect {
+            Effect::Max | Effect::Min => chosen(column, effect, &stored, value),
+            Effect::SetOnce => format!("coalesce({stored}, {value})"),
+            Effect::Set | Effect::Add | Effect::AddIfAny => format!("coalesce({stored}, 0) + {value}"),
+        };
+        let fresh = inserted(column, effect, value);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            " when {} then {changed} when {} then {fresh}",
+            Mode::merging(effect) as i16,
+            Mode::making(effect) as i16
+        );
+    }
+    let _ = write!(text, " when {} then {} else t.{name} end", Mode::Reset as i16, types::default_of(column));
+    text
 }
 
 fn made(column: &Column, mode: &str, value: &str) -> String {
-    let add = if is_sum(column) {
-        let sum = sum(column, value);
-        format!("when 2 then {sum} when 4 then {sum} ")
-    } else {
-        String::new()
-    };
-    format!("case {mode} when 1 then {value} {add}else {} end", types::default_of(column))
+    let mut text = format!("case {mode} when {} then {value}", Mode::Set as i16);
+    for effect in effects_on(column) {
+        let fresh = inserted(column, effect, value);
+        for mode in [Mode::merging(effect), Mode::making(effect)] {
+            // Writing to a String cannot fail.
+            let _ = write!(text, " when {} then {fresh}", mode as i16);
+        }
+    }
+    let _ = write!(text, " else {} end", types::default_of(column));
+    text
 }
 
 /// The default, else 0, and a delta.

@@ -10,11 +10,11 @@ pub(super) async fn apply(
 ) -> Result<Applied, StoreError> {
     let mut work = Work::begin(connections, Purpose::Write, "apply a batch").await?;
     match write(&mut work, transaction).await {
-        Ok(fenced) if fenced.is_empty() => {
+        Ok((fenced, missed_updates)) if fenced.is_empty() => {
             work.commit().await?;
-            Ok(Applied::Committed)
+            Ok(Applied::Committed { missed_updates })
         }
-        Ok(fenced) => {
+        Ok((fenced, _)) => {
             work.rollback().await;
             Ok(Applied::Fenced(fenced))
         }
@@ -25,17 +25,19 @@ pub(super) async fn apply(
     }
 }
 
-/// Everything up to COMMIT. Returns the partitions that are not as expected.
-async fn write(work: &mut Work<'_>, transaction: &Transaction<'_>) -> Result<Vec<usize>, StoreError> {
+/// Everything up to COMMIT. Returns the partitions that are not as expected, and how many updates found no row.
+async fn write(work: &mut Work<'_>, transaction: &Transaction<'_>) -> Result<(Vec<usize>, u64), StoreError> {
     // The compare-and-set comes last, as in every store. Since nobody else writes in between, a look ahead says the same and
     // saves the work; and the tables of a version that has been retired are not there to be written to.
     let fenced = positions::fenced(work, transaction.version, transaction.advances).await?;
     if !fenced.is_empty() {
-        return Ok(fenced);
+        return Ok((fenced, 0));
     }
+    let mut missed = 0;
     for round in &transaction.rounds {
-        rows::write_round(work, transaction, round).await?;
+        missed += rows::write_round(work, transaction, round).await?;
     }
     dead_letters::insert(work, &transaction.dead_letters).await?;
-    positions::advance(work, transaction.version, transaction.advances).await
+    let fenced = positions::advance(work, transaction.version, transaction.advances).await?;
+    Ok((fenced, missed))
 }

@@ -43,7 +43,7 @@ use async_trait::async_trait;
 
 use self::connections::Connections;
 use self::lock::RunLock;
-pub use self::rehearsal::{Part, Refusal, refuse_sum, rehearse};
+pub use self::rehearsal::{Part, Refusal, refuse_comparison, refuse_sum, rehearse};
 use super::{
     Advance, Applied, ClaimRequest, Claimed, Condition, DeadLetterFilter, DeadLetterKey, InstanceId,
     InstanceReport, LayoutState, Observed, Outcome, PartitionStatus, Promotion, ReadStore, Registered,

@@ -5,7 +5,7 @@ use super::connections::{Connections, Purpose, Work};
 use super::schema;
 use super::types;
 use super::views;
-use crate::projection::{Column, ColumnId, Declaration, Table, TableId};
+use crate::projection::{Column, ColumnId, ColumnType, Declaration, Table, TableId};
 use crate::store::StoreError;
 use crate::store::sql::quote;
 
@@ -42,6 +42,17 @@ pub fn refuse_sum(table: &Table, column: &Column) -> Option<(String, String)> {
     };
     let fix = "count in a bigint, such as one of cents, or use PostgreSQL";
     (!types::is_sum(&column.kind)).then(|| (problem(), fix.to_owned()))
+}
+
+/// Why the values of a column are not compared, and what to do about it; `None` where SQLite compares them as PostgreSQL does.
+#[must_use]
+pub fn refuse_comparison(table: &Table, column: &Column) -> Option<(String, String)> {
+    let (table, name, kind) = (&table.name, &column.name, &column.kind);
+    // Kept as text.
+    matches!(column.kind, ColumnType::Numeric { .. }).then(|| {
+        let problem = format!("{table}.{name} is {kind}, and SQLite does not compare such a column by value");
+        (problem, "use a bigint, such as one of cents, or use PostgreSQL".to_owned())
+    })
 }
 
 /// What SQLite would refuse of a declaration, in its order. Views are looked at where nothing else is refused; one that reads

@@ -24,11 +24,13 @@ const MOST_PARAMETERS: usize = 30_000;
 type Row<'a> = (&'a Key, Option<&'a Datum>, &'a Change);
 
 /// Writes a round: by table in declared order what makes or changes rows, then in reverse what only deletes them.
+/// Returns how many updates found no row.
 pub(super) async fn write_round(
     work: &mut Work<'_>,
     transaction: &Transaction<'_>,
     round: &[FoldedTable<'_>],
-) -> Result<(), StoreError> {
+) -> Result<u64, StoreError> {
+    let mut missed = 0;
     let mut tables: Vec<_> = round.iter().collect();
     tables.sort_by_key(|folded| folded.table);
     let mut last = Vec::new();
@@ -38,15 +40,21 @@ pub(super) async fn write_round(
         };
         let target = Target::new(table, transaction.version.version);
         let (groups, deletes) = grouped(&folded.rows);
+        let (guarded_deletes, groups): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|(shape, _)| shape.is_guarded_delete());
         for (shape, rows) in &groups {
-            Writer { work, target: &target }.write(shape, rows).await?;
+            missed += Writer { work, target: &target }.write(shape, rows).await?;
         }
-        last.push((target, deletes));
+        last.push((target, deletes, guarded_deletes));
     }
-    for (target, rows) in last.iter().rev() {
-        Writer { work, target }.delete(rows).await?;
+    for (target, rows, guarded) in last.iter().rev() {
+        let mut writer = Writer { work, target };
+        writer.delete(rows).await?;
+        for (shape, rows) in guarded {
+            writer.guarded_delete(shape, rows).await?;
+        }
     }
-    Ok(())
+    Ok(missed)
 }
 
 /// Rows by the shape of their change, in the order in which shapes first occur, and rows that are only deleted. Each list
@@ -59,7 +67,7 @@ fn grouped<'r, 'a>(rows: &'r [Row<'a>]) -> (Vec<(Shape, Vec<&'r Row<'a>>)>, Vec<
     for row in rows {
         match (&row.2.present, &row.2.absent) {
             (Present::Keep, Absent::Nothing) => continue,
-            (Present::Delete, Absent::Nothing) => {
+            (Present::Delete, Absent::Nothing) if row.2.guard.is_none() => {
                 deletes.push(row);
                 continue;
             }
@@ -85,19 +93,27 @@ struct Writer<'w, 'c> {
 }
 
 impl Writer<'_, '_> {
-    async fn write(&mut self, shape: &Shape, rows: &[&Row<'_>]) -> Result<(), StoreError> {
+    /// Returns how many rows were to be updated and are not there.
+    async fn write(&mut self, shape: &Shape, rows: &[&Row<'_>]) -> Result<u64, StoreError> {
         let (present, absent) = shape.travelling();
-        for (id, _) in present.iter().chain(absent).filter(|(_, effect)| *effect == Effect::Add) {
+        // Of projections in YAML it has been found before; here it is for those written in Rust.
+        for (id, effect) in present.iter().chain(absent) {
             let column = self.column(*id)?;
-            // Of projections in YAML it has been found before; here it is for those written in Rust.
-            if let Some((problem, fix)) = rehearsal::refuse_sum(self.target.table, column) {
+            let refusal = match effect {
+                Effect::Add => rehearsal::refuse_sum(self.target.table, column),
+                Effect::Max | Effect::Min => rehearsal::refuse_comparison(self.target.table, column),
+                Effect::Set | Effect::SetOnce => None,
+            };
+            if let Some((problem, fix)) = refusal {
                 return Err(StoreError::Refused { problem, fix });
             }
         }
+        self.refuse_comparisons(shape)?;
         if shape.present == ToPresent::Delete && shape.absent != ToAbsent::Nothing {
-            return self.toggle(shape, rows).await;
+            self.toggle(shape, rows).await?;
+            return Ok(0);
         }
-        let width = self.target.leading() + present.len() + absent.len();
+        let width = self.target.leading() + present.len() + absent.len() + shape.guard.width();
         if shape.is_at_once(self.target.table) {
             for part in chunks(rows, width) {
                 let parameters = self.full(shape, part)?;
@@ -107,18 +123,47 @@ impl Writer<'_, '_> {
                     return Err(self.foreign());
                 }
             }
-            return Ok(());
+            return Ok(0);
         }
+        let mut missed = 0;
         for part in chunks(rows, width) {
             if shape.present != ToPresent::Keep {
                 self.refuse_foreign(part).await?;
             }
+            let mut changed = 0;
             if let Some(sql) = self.target.update(shape, part.len()) {
-                self.work.run(&sql, self.full(shape, part)?).await?;
+                changed = self.work.run(&sql, self.full(shape, part)?).await?;
             }
             if let Some(sql) = self.target.insert(shape, part.len()) {
                 self.work.run(&sql, self.full(shape, part)?).await?;
+            } else if changed < part.len() as u64 && shape.present != ToPresent::Keep {
+                missed += self.missing(part).await?;
             }
+        }
+        Ok(missed)
+    }
+
+    /// How many of the rows are not there.
+    async fn missing(&mut self, rows: &[&Row<'_>]) -> Result<u64, StoreError> {
+        let found = self.work.rows(&self.target.there(rows.len()), self.keys(rows)?).await?;
+        Ok((rows.len() - found.len()) as u64)
+    }
+
+    fn refuse_comparisons(&self, shape: &Shape) -> Result<(), StoreError> {
+        for id in &shape.guard.newer {
+            if let Some((problem, fix)) = rehearsal::refuse_comparison(self.target.table, self.column(*id)?) {
+                return Err(StoreError::Refused { problem, fix });
+            }
+        }
+        Ok(())
+    }
+
+    async fn guarded_delete(&mut self, shape: &Shape, rows: &[&Row<'_>]) -> Result<(), StoreError> {
+        self.refuse_comparisons(shape)?;
+        for part in chunks(rows, self.target.leading() + shape.guard.width()) {
+            self.refuse_foreign(part).await?;
+            let parameters = self.full(shape, part)?;
+            self.work.run(&self.target.guarded_delete(shape, part.len()), parameters).await?;
         }
         Ok(())
     }
@@ -168,7 +213,7 @@ impl Writer<'_, '_> {
     /// The parameters of rows with everything that travels.
     fn full(&self, shape: &Shape, rows: &[&Row<'_>]) -> Result<Parameters, StoreError> {
         let (present, absent) = shape.travelling();
-        let width = self.target.leading() + present.len() + absent.len();
+        let width = self.target.leading() + present.len() + absent.len() + shape.guard.width();
         let mut parameters = Parameters::with_capacity(rows.len() * width);
         for row in rows {
             self.push_leading(&mut parameters, row)?;
@@ -177,6 +222,14 @@ impl Writer<'_, '_> {
             }
             if let Absent::Insert(assignments) = &row.2.absent {
                 self.push_values(&mut parameters, assignments)?;
+            }
+            if let Some(guard) = &row.2.guard {
+                for (id, datum) in &guard.newer {
+                    self.push_compared(&mut parameters, self.column(*id)?, datum)?;
+                }
+                for (id, datum) in &guard.only_if {
+                    self.push(&mut parameters, self.column(*id)?, datum)?;
+                }
             }
         }
         Ok(parameters)
@@ -213,26 +266,45 @@ impl Writer<'_, '_> {
     }
 
     fn push_values(&self, parameters: &mut Parameters, assignments: &Assignments) -> Result<(), StoreError> {
-        for (id, Assign::Set(datum) | Assign::Add(datum)) in assignments {
-            self.push(parameters, self.column(*id)?, datum)?;
+        for (id, assign) in assignments {
+            let column = self.column(*id)?;
+            match assign {
+                Assign::Max(datum) | Assign::Min(datum) => self.push_compared(parameters, column, datum)?,
+                other => self.push(parameters, column, other.datum())?,
+            }
         }
         Ok(())
+    }
+
+    /// Adds a value that SQLite is to compare.
+    fn push_compared(
+        &self,
+        parameters: &mut Parameters,
+        column: &Column,
+        datum: &Datum,
+    ) -> Result<(), StoreError> {
+        if types::is_ordered(datum) { self.push(parameters, column, datum) } else { Err(self.misfit(column)) }
     }
 
     fn push(&self, parameters: &mut Parameters, column: &Column, datum: &Datum) -> Result<(), StoreError> {
         types::push(parameters, &column.kind, datum).map_err(|unfit| match unfit {
             Unfit::Mismatch => bug(APPLY, "a value is not of its column's type"),
             // As if SQLite said so: it would keep NULL without a word.
-            Unfit::NotANumber => StoreError::Database {
-                action: APPLY,
-                code: DatabaseCode::Sqlite(MISMATCH),
-                place: ErrorPlace {
-                    constraint: None,
-                    table: Some(self.target.table.name.clone()),
-                    column: Some(column.name.clone()),
-                },
-            },
+            Unfit::NotANumber => self.misfit(column),
         })
+    }
+
+    /// As if SQLite had refused a value.
+    fn misfit(&self, column: &Column) -> StoreError {
+        StoreError::Database {
+            action: APPLY,
+            code: DatabaseCode::Sqlite(MISMATCH),
+            place: ErrorPlace {
+                constraint: None,
+                table: Some(self.target.table.name.clone()),
+                column: Some(column.name.clone()),
+            },
+        }
     }
 }
 

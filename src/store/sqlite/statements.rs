@@ -5,14 +5,14 @@
 //! - **At once.** `insert … on conflict do update`, for rows that are written whether or not they are there.
 //! - **Apart.** An `update` of the rows that are there, then an `insert` of those that are not. For rows that the first
 //!   cannot write: what is inserted differs from what is merged; a required column is not assigned, for which an insert is
-//!   refused even where it would find the row; or a sum counts from a default, which may leave the range where the stored
-//!   value does not.
+//!   refused even where it would find the row; a sum counts from a default, which may leave the range where the stored
+//!   value does not; or there is a guard.
 //!
 //! No other transaction writes meanwhile, so that nothing comes between two statements.
 
 use super::types;
-use crate::fold::{Absent, Assign, Assignments, Change, Present};
-use crate::projection::{Column, ColumnId, Table};
+use crate::fold::{Absent, Assign, Assignments, Change, Guard, Present};
+use crate::projection::{Column, ColumnId, Datum, Table};
 use crate::store::sql::{self, AGGREGATE, quote};
 
 /// What is done to one column.
@@ -20,6 +20,9 @@ use crate::store::sql::{self, AGGREGATE, quote};
 pub(super) enum Effect {
     Set,
     Add,
+    Max,
+    Min,
+    SetOnce,
 }
 
 /// Columns and what is done to them, by ascending column.
@@ -52,6 +55,43 @@ pub(super) enum ToAbsent {
 pub(super) struct Shape {
     pub(super) present: ToPresent,
     pub(super) absent: ToAbsent,
+    pub(super) guard: GuardShape,
+}
+
+/// The columns that a guard compares.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct GuardShape {
+    /// In the order of comparison.
+    pub(super) newer: Vec<ColumnId>,
+    pub(super) only_if: Vec<ColumnId>,
+}
+
+impl GuardShape {
+    fn of(guard: Option<&Guard>) -> Self {
+        let ids = |list: &[(ColumnId, Datum)]| list.iter().map(|(id, _)| *id).collect();
+        guard.map_or_else(Self::default, |guard| Self {
+            newer: ids(&guard.newer),
+            only_if: ids(&guard.only_if),
+        })
+    }
+
+    fn is_of(&self, guard: Option<&Guard>) -> bool {
+        let same =
+            |ids: &[ColumnId], list: &[(ColumnId, Datum)]| ids.iter().eq(list.iter().map(|(id, _)| id));
+        match guard {
+            None => self.is_empty(),
+            Some(guard) => same(&self.newer, &guard.newer) && same(&self.only_if, &guard.only_if),
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.newer.is_empty() && self.only_if.is_empty()
+    }
+
+    /// How many values it compares.
+    pub(super) const fn width(&self) -> usize {
+        self.newer.len() + self.only_if.len()
+    }
 }
 
 impl Shape {
@@ -69,7 +109,7 @@ impl Shape {
             (Absent::InsertSame, _) => ToAbsent::InsertSame,
             (Absent::Insert(assignments), _) => ToAbsent::Insert(effects(assignments)),
         };
-        Self { present, absent }
+        Self { present, absent, guard: GuardShape::of(change.guard.as_deref()) }
     }
 
     /// Whether this is the shape of `change`; cheaper than to make another one.
@@ -81,6 +121,7 @@ impl Shape {
             _ => false,
         };
         present
+            && self.guard.is_of(change.guard.as_deref())
             && match (&self.absent, &change.absent) {
                 (ToAbsent::Nothing, Absent::Nothing) | (ToAbsent::InsertSame, Absent::InsertSame) => true,
                 (ToAbsent::Insert(effects), Absent::Insert(assignments)) => is_same(effects, assignments),
@@ -88,18 +129,35 @@ impl Shape {
             }
     }
 
+    /// Whether rows are only deleted, where their guard says so.
+    pub(super) fn is_guarded_delete(&self) -> bool {
+        (&self.present, &self.absent) == (&ToPresent::Delete, &ToAbsent::Nothing)
+    }
+
     /// Whether one statement writes such rows whether or not they are there.
     pub(super) fn is_at_once(&self, table: &Table) -> bool {
         let covers = |effects: &Effects| {
             sql::required(table).all(|id| effects.binary_search_by_key(&id, |(id, _)| *id).is_ok())
                 && effects.iter().all(|(id, effect)| {
-                    *effect == Effect::Set || table.columns.get(id.0).is_none_or(|c| types::base(c).is_none())
+                    let column = table.columns.get(id.0);
+                    match effect {
+                        Effect::Set => true,
+                        Effect::Add => column.is_none_or(|column| types::base(column).is_none()),
+                        Effect::Max | Effect::Min | Effect::SetOnce => column.is_none_or(|c| !has_default(c)),
+                    }
                 })
         };
+        if !self.guard.is_empty() {
+            return false;
+        }
         match (&self.present, &self.absent) {
             (ToPresent::Merge(effects), ToAbsent::InsertSame) => covers(effects),
-            // The row is made again in any case.
-            (ToPresent::Replace(_), ToAbsent::InsertSame) => true,
+            // The row is made again in any case. Each value must be used, since it is a parameter: the default of a column
+            // that is set once stands in the way of its value.
+            (ToPresent::Replace(effects), ToAbsent::InsertSame) => effects.iter().all(|(id, effect)| {
+                *effect != Effect::SetOnce
+                    || table.columns.get(id.0).is_none_or(|column| !has_default(column))
+            }),
             _ => false,
         }
     }
@@ -122,6 +180,9 @@ const fn effect_of(assign: &Assign) -> Effect {
     match assign {
         Assign::Set(_) => Effect::Set,
         Assign::Add(_) => Effect::Add,
+        Assign::Max(_) => Effect::Max,
+        Assign::Min(_) => Effect::Min,
+        Assign::SetOnce(_) => Effect::SetOnce,
     }
 }
 
@@ -172,6 +233,11 @@ impl<'a> Target<'a> {
                 sets.push(match effect {
                     Effect::Set => format!("{name} = excluded.{name}"),
                     Effect::Add => format!("{name} = coalesce(t.{name}, 0) + excluded.{name}"),
+                    Effect::Max | Effect::Min => {
+                        let chosen = chosen(effect, &[&format!("t.{name}")], &format!("excluded.{name}"));
+                        format!("{name} = {chosen}")
+                    }
+                    Effect::SetOnce => format!("{name} = coalesce(t.{name}, excluded.{name})"),
                 });
             }
             names.push(name);
@@ -216,6 +282,17 @@ impl<'a> Target<'a> {
                             let base = types::base(column).unwrap_or_else(|| "0".to_owned());
                             format!("{name} = coalesce(t.{name}, {base}) + {value}")
                         }
+                        Effect::Max | Effect::Min => {
+                            let stored = format!("t.{name}");
+                            let default = has_default(column).then(|| types::default_of(column));
+                            let counts_as: Vec<&str> = [Some(&stored), default.as_ref()]
+                                .into_iter()
+                                .flatten()
+                                .map(String::as_str)
+                                .collect();
+                            format!("{name} = {}", chosen(effect, &counts_as, &value))
+                        }
+                        Effect::SetOnce => format!("{name} = coalesce(t.{name}, {value})"),
                     }
                 }));
             }
@@ -232,11 +309,12 @@ impl<'a> Target<'a> {
             return None;
         }
         Some(format!(
-            "{} update {} as t set {} from s where {}",
+            "{} update {} as t set {} from s where {}{}",
             self.source(shape, count),
             self.physical,
             sets.join(", "),
             self.join(),
+            self.guard(&shape.guard),
         ))
     }
 
@@ -270,12 +348,55 @@ impl<'a> Target<'a> {
 
     /// Removes rows by key; each has the parameters of its key only.
     pub(super) fn delete(&self, count: usize) -> String {
+        format!("delete{}", self.by_key(count))
+    }
+
+    /// A row for each of `count` keys that is there; each has the parameters of its key only.
+    pub(super) fn there(&self, count: usize) -> String {
+        format!("select 1{}", self.by_key(count))
+    }
+
+    fn by_key(&self, count: usize) -> String {
         let holes: Vec<String> = self.keys.iter().map(|_| "?".to_owned()).collect();
         let (key, rows) = match self.keys.as_slice() {
             [key] => (key.clone(), vec!["?"; count].join(", ")),
             keys => (format!("({})", keys.join(", ")), format!("values {}", repeated(&holes, count))),
         };
-        format!("delete from {} where {key} in ({rows})", self.physical)
+        format!(" from {} where {key} in ({rows})", self.physical)
+    }
+
+    /// Removes those of `count` rows that are there and that their guard lets go.
+    pub(super) fn guarded_delete(&self, shape: &Shape, count: usize) -> String {
+        let places: Vec<String> = (0..self.keys.len()).map(|index| format!("s.k{index}")).collect();
+        format!(
+            "{source} delete from {table} where ({keys}) in (select {places} from s join {table} as t on {join}{guard})",
+            source = self.source(shape, count),
+            table = self.physical,
+            keys = self.keys.join(", "),
+            places = places.join(", "),
+            join = self.join(),
+            guard = self.guard(&shape.guard),
+        )
+    }
+
+    /// The condition of a guard; empty where there is none.
+    fn guard(&self, guard: &GuardShape) -> String {
+        let named = |ids: &[ColumnId], letter: char| -> Vec<(String, String)> {
+            let columns = ids.iter().filter_map(|id| self.table.columns.get(id.0)).enumerate();
+            columns.map(|(index, column)| (quote(&column.name), format!("s.{letter}{index}"))).collect()
+        };
+        // As a tuple, with NULL as the smallest.
+        let older = named(&guard.newer, 'g').into_iter().rev().fold(None, |rest, (name, value)| {
+            let less = format!("(t.{name} < {value} or t.{name} is null and {value} is not null");
+            Some(match rest {
+                None => format!("{less})"),
+                Some(rest) => format!("{less} or t.{name} is {value} and {rest})"),
+            })
+        });
+        let equal =
+            named(&guard.only_if, 'o').into_iter().map(|(name, value)| format!("t.{name} is {value}"));
+        let conditions: Vec<String> = older.into_iter().chain(equal).collect();
+        if conditions.is_empty() { String::new() } else { format!(" and {}", conditions.join(" and ")) }
     }
 
     /// Whether one of `count` rows belongs to another aggregate; each has the leading parameters only.
@@ -306,6 +427,8 @@ impl<'a> Target<'a> {
         }
         names.extend((0..present.len()).map(|index| format!("v{index}")));
         names.extend((0..absent.len()).map(|index| format!("w{index}")));
+        names.extend((0..shape.guard.newer.len()).map(|index| format!("g{index}")));
+        names.extend((0..shape.guard.only_if.len()).map(|index| format!("o{index}")));
         format!("with {}", listed(&names, count))
     }
 
@@ -320,11 +443,34 @@ impl<'a> Target<'a> {
     }
 }
 
+/// Whether a new row holds something where nothing is assigned.
+fn has_default(column: &Column) -> bool {
+    column.default.as_ref().is_some_and(|default| !default.is_null())
+}
+
 /// What a new row holds in a column.
 fn made(column: &Column, effect: Effect, value: &str) -> String {
-    match (effect, types::base(column)) {
-        (Effect::Add, Some(base)) => format!("{base} + {value}"),
-        _ => value.to_owned(),
+    match effect {
+        Effect::Set => value.to_owned(),
+        Effect::Add => {
+            types::base(column).map_or_else(|| value.to_owned(), |base| format!("{base} + {value}"))
+        }
+        _ if !has_default(column) => value.to_owned(),
+        // The value stands here once: it may be a parameter.
+        Effect::Max | Effect::Min => format!("{}({}, {value})", function(effect), types::default_of(column)),
+        Effect::SetOnce => types::default_of(column),
+    }
+}
+
+/// The larger or the smaller of the first value that is not NULL and `value`, which is none.
+fn chosen(effect: Effect, counts_as: &[&str], value: &str) -> String {
+    format!("{}(coalesce({}, {value}), {value})", function(effect), counts_as.join(", "))
+}
+
+const fn function(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Max => "max",
+        _ => "min",
     }
 }
 

@@ -257,7 +257,7 @@ async fn every_statement_finds_its_rows_by_key() {
         let count = Assign::Add(Datum::Int(1));
         let shapes = [
             Change::upsert(vec![(ColumnId(3), count.clone())]),
-            Change { present: Present::Replace(vec![]), absent: Absent::Insert(vec![(ColumnId(3), count)]) },
+            Change::new(Present::Replace(vec![]), Absent::Insert(vec![(ColumnId(3), count)])),
         ];
         let mut statements = vec![target.delete(8), target.delete(1), target.any_foreign(8), target.exists()];
         for shape in shapes.iter().map(Shape::of) {

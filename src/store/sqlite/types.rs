@@ -70,6 +70,18 @@ pub(super) fn push(parameters: &mut Parameters, kind: &ColumnType, datum: &Datum
     Ok(())
 }
 
+/// Whether the order of stored values is that of `datum`'s type: dates are texts, whose order is that of time for years of
+/// four digits only.
+pub(super) fn is_ordered(datum: &Datum) -> bool {
+    if !matches!(datum, Datum::Date(_) | Datum::Timestamp(_)) {
+        return true;
+    }
+    fold::canonical(datum).is_some_and(|text| {
+        let year = text.split('-').next().unwrap_or_default();
+        year.len() == 4 && year.bytes().all(|byte| byte.is_ascii_digit()) && !text.ends_with("BC")
+    })
+}
+
 /// The text of a value whose type SQLite does not have. One value has one text, so that keys are equal where values are.
 fn canonical(kind: &ColumnType, datum: &Datum) -> Option<String> {
     Some(match (kind, datum) {

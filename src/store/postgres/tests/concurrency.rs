@@ -94,16 +94,13 @@ async fn a_row_that_appears_while_it_is_merged_into_is_merged_into() {
     let mut other = session().await;
     let insert = place.store.sql("begin; insert into {s}.items__v1 values (1, 1, 40)");
     sqlx::raw_sql(AssertSqlSafe(insert)).execute(&mut other).await.unwrap();
-    let change = Change {
-        present: crate::fold::Present::Merge(vec![(
-            crate::projection::ColumnId(2),
-            Assign::Add(Datum::Int(2)),
-        )]),
-        absent: crate::fold::Absent::Insert(vec![
+    let change = Change::new(
+        crate::fold::Present::Merge(vec![(crate::projection::ColumnId(2), Assign::Add(Datum::Int(2)))]),
+        crate::fold::Absent::Insert(vec![
             (crate::projection::ColumnId(1), Assign::Set(Datum::Int(7))),
             (crate::projection::ColumnId(2), Assign::Add(Datum::Int(1000))),
         ]),
-    };
+    );
     let merging = tokio::spawn(async move { writer.commit(vec![row(Datum::Int(1), change)]).await });
     place.wait_for_blocked(1).await;
     sqlx::raw_sql("commit").execute(&mut other).await.unwrap();

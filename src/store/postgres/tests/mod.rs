@@ -191,14 +191,15 @@ impl Writer {
             };
             self.store.apply(&transaction).await?
         };
-        if applied == Applied::Committed {
+        if let Applied::Committed { .. } = applied {
             self.fence = self.fence.advanced_to(advance.to);
         }
         Ok(applied)
     }
 
     async fn commit(&mut self, changes: Vec<RowChange>) {
-        assert_eq!(self.apply(changes).await, Ok(Applied::Committed));
+        let applied = self.apply(changes).await;
+        assert!(matches!(applied, Ok(Applied::Committed { .. })), "{applied:?}");
     }
 }
 
